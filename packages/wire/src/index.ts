@@ -1,0 +1,12 @@
+export * from "./api-error.ts";
+export * from "./generation.ts";
+export * from "./json-body.ts";
+export * from "./openai-chat-request.ts";
+export * from "./openai-chat-response.ts";
+export * from "./openai-completion-request.ts";
+export * from "./openai-completion-response.ts";
+export type { OutputOptions } from "./openai-fields.ts";
+export * from "./openai-response.ts";
+export * from "./openai-tokenize.ts";
+export * from "./openai-usage.ts";
+export * from "./sse.ts";
