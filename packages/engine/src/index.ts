@@ -1,0 +1,16 @@
+export * from "./backend.ts";
+export * from "./batch.ts";
+export * from "./engine.ts";
+export type * from "./ipc/channel.ts";
+export * from "./ipc/engine-client.ts";
+export * from "./ipc/memory-channel.ts";
+export * from "./ipc/process-channel.ts";
+export * from "./ipc/serve-engine.ts";
+export * from "./protocol.ts";
+export * from "./request.ts";
+export type * from "./sampling/logprobs.ts";
+export * from "./sampling/token-sampler.ts";
+export * from "./scripted-backend.ts";
+export type * from "./store/page.ts";
+export * from "./text/text-assembler.ts";
+export * from "./token-history.ts";

@@ -1,0 +1,45 @@
+import { expect, test } from "vitest";
+import { StepCost } from "../src/step-cost.ts";
+
+const trueCost = (depth: number): number => 1 + depth / 1000;
+
+function trained(): StepCost {
+  const cost = new StepCost();
+  for (let i = 0; i < 20; i++) cost.record({ decodeRows: 2, prefillTokens: 0, prefillDepth: 0, milliseconds: 20 });
+  for (let depth = 64; depth < 4000; depth += 128) {
+    cost.record({ decodeRows: 2, prefillTokens: 128, prefillDepth: depth, milliseconds: 20 + 128 * trueCost(depth) });
+  }
+  return cost;
+}
+
+test("the budget keeps a mixed step under the target at every depth", () => {
+  const cost = trained();
+  for (const depth of [0, 1000, 4000]) {
+    const tokens = cost.prefillBudget({ decodeRows: 2, depth, targetMs: 250, leastTokens: 16, mostTokens: 512 });
+    expect(20 + tokens * trueCost(depth)).toBeLessThanOrEqual(260);
+    expect(20 + (tokens + 33) * trueCost(depth)).toBeGreaterThan(230);
+  }
+});
+
+test("nothing limits prefill while no stream runs", () => {
+  expect(trained().prefillBudget({ decodeRows: 0, depth: 9000, targetMs: 1, leastTokens: 16, mostTokens: 512 })).toBe(512);
+});
+
+test("prefill always advances, also when decoding alone exceeds the target", () => {
+  expect(trained().prefillBudget({ decodeRows: 2, depth: 0, targetMs: 5, leastTokens: 16, mostTokens: 512 })).toBe(16);
+});
+
+test("an unmeasured engine starts with the smallest chunk", () => {
+  expect(new StepCost().prefillBudget({ decodeRows: 1, depth: 0, targetMs: 250, leastTokens: 16, mostTokens: 512 })).toBe(16);
+});
+
+test("an unmeasured batch size borrows the nearest measured one", () => {
+  expect(trained().decodeMs(5)).toBeCloseTo(20);
+  expect(trained().decodeMs(1)).toBeCloseTo(20);
+});
+
+test("the estimate follows a machine that becomes slower", () => {
+  const cost = trained();
+  for (let i = 0; i < 60; i++) cost.record({ decodeRows: 0, prefillTokens: 128, prefillDepth: 500, milliseconds: 128 * 10 });
+  expect(cost.prefillMsPerToken(500)).toBeGreaterThan(8);
+});
