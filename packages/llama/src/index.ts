@@ -1,0 +1,10 @@
+export { checkLibrary, type LibraryCheckOptions, type LibraryReport } from "./check-library.ts";
+export type { KvType } from "./context.ts";
+export type { LaneState, LaneStateBackend } from "./lane-state.ts";
+export { type CacheLayout, type LaneStateLayout, readLaneStateLayout } from "./lane-state-layout.ts";
+export { type LibraryOptions, openLibrary } from "./library.ts";
+export type { Verification } from "./library-hashes.ts";
+export type { GpuChoice, GpuKind } from "./library-location.ts";
+export type { LogLine } from "./library-log.ts";
+export { type LlamaBackendOptions, openLlamaBackend } from "./open-backend.ts";
+export { openTokenizer } from "./tokenizer.ts";
