@@ -2,13 +2,13 @@
 
 import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
-import { messageOf } from "@kvasir/kit";
 import { readChoices, readNumber } from "./command-options.ts";
 import type { EnginePlan } from "./engine/bench-context.ts";
 import { engineParts, runEngineBench } from "./engine/engine-bench.ts";
 import { engineMarkdown, engineTables } from "./engine/engine-report.ts";
 import { kvasirServeCommand, modelPathOf } from "./kvasir-server.ts";
 import { fingerprintOf, machineFacts, revision } from "./machine.ts";
+import { runCommand } from "./owned-children.ts";
 import { llamaServerCommand } from "./peers/llama-server.ts";
 import { providePeers } from "./peers/peer-build.ts";
 import { requireQuietMachine } from "./quiet-gate.ts";
@@ -105,9 +105,4 @@ async function main(args: string[]): Promise<void> {
   console.log(`\n${written.join("\n")}`);
 }
 
-try {
-  await main(process.argv.slice(2));
-} catch (error) {
-  console.error(messageOf(error));
-  process.exitCode = 1;
-}
+await runCommand(() => main(process.argv.slice(2)));

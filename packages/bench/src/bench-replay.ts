@@ -2,13 +2,14 @@
 
 import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
-import { formatCount, messageOf } from "@kvasir/kit";
+import { formatCount } from "@kvasir/kit";
 import { readNumber, readNumbers } from "./command-options.ts";
 import { comparisonTable } from "./comparison.ts";
 import { firstModelName } from "./completion-client.ts";
 import { describeMachine } from "./engine/engine-report.ts";
 import { kvasirServeCommand, modelPathOf, printedConfig, supportedFlags } from "./kvasir-server.ts";
 import { fingerprintOf, machineFacts, revision } from "./machine.ts";
+import { runCommand } from "./owned-children.ts";
 import { llamaServerCommand } from "./peers/llama-server.ts";
 import { providePeers } from "./peers/peer-build.ts";
 import { requireQuietMachine } from "./quiet-gate.ts";
@@ -205,9 +206,4 @@ async function replayOne(
   if (result.summary.failed > 0) process.exitCode = 1;
 }
 
-try {
-  await main(process.argv.slice(2));
-} catch (error) {
-  console.error(messageOf(error));
-  process.exitCode = 1;
-}
+await runCommand(() => main(process.argv.slice(2)));

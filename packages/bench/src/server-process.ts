@@ -8,6 +8,7 @@ import { createServer } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { CodedError } from "@kvasir/kit";
 import { firstModelName } from "./completion-client.ts";
+import { own } from "./owned-children.ts";
 import { processTree } from "./process-usage.ts";
 
 export interface ServerCommand {
@@ -38,10 +39,8 @@ const STOP_GRACE_MS = 20_000;
  * @throws CodedError bench_failed with the end of the server's output when it exits early or is not ready in time
  */
 export async function startServer(server: ServerCommand, readyTimeoutMs = 120_000): Promise<RunningServer> {
-  const child = spawn(server.command, server.args, {
-    stdio: ["ignore", "pipe", "pipe"],
-    env: { ...withoutServerSettings(process.env), ...server.environment },
-  });
+  const environment = { ...withoutServerSettings(process.env), ...server.environment };
+  const child = own(spawn(server.command, server.args, { stdio: ["ignore", "pipe", "pipe"], env: environment }));
   let output = "";
   const keep = (chunk: Buffer) => {
     output = (output + chunk.toString("utf8")).slice(-KEPT_OUTPUT_CHARACTERS);

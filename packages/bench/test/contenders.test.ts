@@ -1,6 +1,9 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { supportedFlags } from "../src/kvasir-server.ts";
 import { measureInterleaved, valuesOf } from "../src/measurement.ts";
@@ -126,4 +129,22 @@ test("flags-that-this-version-does-not-know-are-left-out", () => {
     "host-cache-mib": 256,
     "kv-dtype": "f16",
   });
+});
+
+test("a-benchmark-that-is-terminated-takes-its-servers-with-it", async () => {
+  const source = `
+    import { spawn } from "node:child_process";
+    import { own, runCommand } from ${JSON.stringify(fileURLToPath(new URL("../src/owned-children.ts", import.meta.url)))};
+    await runCommand(async () => {
+      const child = own(spawn(process.execPath, ["-e", "setInterval(() => {}, 1000)"]));
+      child.once("spawn", () => console.log(child.pid));
+      await new Promise((resolve) => child.once("exit", resolve));
+    });`;
+  const bench = spawn(process.execPath, ["--input-type=module", "-e", source]);
+  const [line] = (await once(bench.stdout, "data")) as [Buffer];
+  const childPid = Number(line.toString());
+  bench.kill("SIGTERM");
+  expect(await once(bench, "exit")).toEqual([143, null]);
+  while (processTree(childPid).length > 0) await new Promise((resolve) => setImmediate(resolve));
+  expect(() => process.kill(childPid, 0)).toThrow(/ESRCH/);
 });

@@ -21,7 +21,7 @@ const open: OpenEngine<EngineConfig> = async (config, hooks) => {
     laneCount: config.laneCount,
     laneTokens: config.laneTokens,
     batchTokens: config.batchTokens,
-    outputRows: config.laneCount,
+    outputRows: config.outputRows,
     threads: config.threads,
     keyType: config.kvDtype,
     valueType: config.kvDtype,

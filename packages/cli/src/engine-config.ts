@@ -10,6 +10,8 @@ export interface EngineConfig {
   readonly laneCount: number;
   readonly laneTokens: number;
   readonly batchTokens: number;
+  /** Rows of one step that may ask for logits. */
+  readonly outputRows: number;
   readonly threads: number;
   readonly kvDtype: Configuration["kvDtype"];
   /** -1: all. */

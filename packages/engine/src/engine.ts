@@ -25,7 +25,7 @@ import type { EngineEvent, EngineRequest, EngineStatus, FinishReason } from "./r
 import { requestFault } from "./request-check.ts";
 import { RunningRequest, unadmittedResult, type Vocabulary } from "./running-request.ts";
 import { SamplingScratch } from "./sampling/token-sampler.ts";
-import { type PrefillRows, Step } from "./step.ts";
+import { type DecodeRows, type PrefillRows, Step, type StepLimits } from "./step.ts";
 import { StepCost } from "./step-cost.ts";
 import { type WaitingRequest, WaitingQueue } from "./waiting-queue.ts";
 import { warmUp } from "./warm-up.ts";
@@ -39,9 +39,13 @@ export interface EngineOptions {
   readonly itlTargetMs: number;
   /** Prefill tokens of a step while nothing decodes: the longest wait of a cancellation. */
   readonly prefillChunkTokens: number;
+  /** Most tokens that prompt lookup drafts for a request and step; 0 switches speculation off. */
+  readonly draftTokens: number;
 }
 
 const FATAL_FAILURES = 3;
+
+type Ending = { readonly reason: FinishReason } | { readonly error: unknown };
 
 /** Lets the event loop deliver what has arrived, then goes on. */
 const yieldToEventLoop = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
@@ -59,13 +63,24 @@ export class Engine {
   readonly #running = new Map<RequestId, RunningRequest>();
   /** The step that is planned or running. */
   readonly #next: Step;
+  readonly #limits: StepLimits;
   readonly #cost = new StepCost();
   #events: EngineEvent[] = [];
   #loop: Promise<void> | null = null;
   #wake: (() => void) | null = null;
   #draining = false;
   #failuresInARow = 0;
-  #counters = { steps: 0, decodeRows: 0, decodeSteps: 0, prefillTokens: 0, cachedTokens: 0, outputTokens: 0, stepSeconds: 0 };
+  #counters = {
+    steps: 0,
+    decodeRows: 0,
+    decodeSteps: 0,
+    prefillTokens: 0,
+    cachedTokens: 0,
+    outputTokens: 0,
+    draftedTokens: 0,
+    acceptedTokens: 0,
+    stepSeconds: 0,
+  };
 
   /**
    * @param publish receives the events of a step, in order; called between steps, must not throw
@@ -103,6 +118,12 @@ export class Engine {
     this.#lanes = new LaneMemory(backend, clock);
     this.#waiting = new WaitingQueue(clock, (waiting) => this.#expire(waiting));
     this.#next = new Step(facts.batchTokens);
+    this.#limits = {
+      targetMs: options.itlTargetMs,
+      chunkTokens: options.prefillChunkTokens,
+      outputRows: facts.outputRows,
+      draftTokens: facts.canRollBack ? options.draftTokens : 0,
+    };
   }
 
   /** Takes a request. What is wrong with it is told by a `failed` event, never by a throw. */
@@ -240,6 +261,7 @@ export class Engine {
       this.#backend.facts.laneTokens,
       this.#vocabulary,
       random,
+      this.#limits.draftTokens,
     );
     this.#running.set(request.id, running);
     const { lane, cachedTokens } = placement;
@@ -281,10 +303,7 @@ export class Engine {
   async #step(): Promise<boolean> {
     this.#settleCancellations();
     this.#admit();
-    this.#next.plan(this.#running.values(), this.#cost, {
-      targetMs: this.#options.itlTargetMs,
-      chunkTokens: this.#options.prefillChunkTokens,
-    });
+    this.#next.plan(this.#running.values(), this.#cost, this.#limits);
     if (this.#next.batch.rows === 0) return false;
     this.#flush();
     const startMs = this.#clock.monotonicMs();
@@ -315,20 +334,37 @@ export class Engine {
       default:
         assertNever(outcome);
     }
-    const { decode, prefill, prefillTokens, prefillDepth } = this.#next;
-    const decodeRows = decode.length;
+    const { decode, decodeRows, prefill, prefillTokens, prefillDepth } = this.#next;
     this.#cost.record({ decodeRows, prefillTokens, prefillDepth, milliseconds });
     this.#counters.steps++;
-    this.#counters.decodeRows += decodeRows;
-    this.#counters.decodeSteps += decodeRows > 0 ? 1 : 0;
+    this.#counters.decodeRows += decode.length;
+    this.#counters.decodeSteps += decode.length > 0 ? 1 : 0;
     this.#counters.prefillTokens += prefillTokens;
     this.#counters.stepSeconds += milliseconds / 1000;
-    for (const { running, row } of decode) {
-      this.#lanes.append(running.lane, Int32Array.of(running.pendingToken));
-      running.recordDecode(decodeRows);
-      this.#sample(running, row);
-    }
+    for (const rows of decode) this.#recordDecode(rows, decode.length);
     for (const rows of prefill) this.#recordPrefill(rows);
+  }
+
+  /**
+   * Samples row by row while the drafts hold: a draft is right when the token sampled before it is the draft itself, so output
+   * and random numbers are those of plain decoding. The lane is cut behind the last right one.
+   */
+  #recordDecode({ running, row, drafts }: DecodeRows, batchRequests: number): void {
+    this.#lanes.append(running.lane, Int32Array.of(running.pendingToken, ...drafts));
+    let accepted = 0;
+    let ending = this.#sample(running, row);
+    while (ending === null && accepted < drafts.length && running.pendingToken === drafts[accepted]) {
+      accepted++;
+      ending = this.#sample(running, row + accepted);
+    }
+    running.recordDecode(1 + accepted, batchRequests);
+    if (drafts.length > 0) {
+      this.#lanes.cut(running.lane, running.storedTokens);
+      running.recordDraft(drafts.length, accepted);
+      this.#counters.draftedTokens += drafts.length;
+      this.#counters.acceptedTokens += accepted;
+    }
+    this.#end(running, ending);
   }
 
   #recordPrefill({ running, tokens, outputRow }: PrefillRows): void {
@@ -341,12 +377,13 @@ export class Engine {
       processedTokens: running.storedTokens,
       totalTokens: promptTokens.length,
     });
-    if (outputRow >= 0) this.#sample(running, outputRow);
+    if (outputRow >= 0) this.#end(running, this.#sample(running, outputRow));
     else if (!running.prefilling) this.#finish(running, "length");
   }
 
-  #sample(running: RunningRequest, row: number): void {
-    if (running.cancelled) return;
+  /** Samples a row and publishes the token. @returns how the request ends with it, or null */
+  #sample(running: RunningRequest, row: number): Ending | null {
+    if (running.cancelled) return { reason: "cancelled" };
     const { id } = running.request;
     try {
       const { token, text, logprob, finished } = running.sample(this.#backend.logitsOf(row), this.#clock.monotonicMs());
@@ -356,18 +393,17 @@ export class Engine {
       if (text !== "" || tokens.length > 0) {
         this.#events.push({ kind: "output", id, text, tokens, ...(logprob === null ? {} : { logprobs: [logprob] }) });
       }
-      if (finished) this.#finish(running, finished);
+      return finished === null ? null : { reason: finished };
     } catch (error) {
-      this.#fail(running, error);
+      return { error };
     }
   }
 
   /** After an abort, which only happens when every running request is cancelled: the lanes keep what they got. */
   #keepStored(): void {
-    for (const { running } of this.#next.decode) {
-      if (this.#backend.storedTokens(running.lane) > running.storedTokens) {
-        this.#lanes.append(running.lane, Int32Array.of(running.pendingToken));
-      }
+    for (const { running, drafts } of this.#next.decode) {
+      const stored = this.#backend.storedTokens(running.lane) - running.storedTokens;
+      this.#lanes.append(running.lane, Int32Array.of(running.pendingToken, ...drafts).subarray(0, stored));
     }
     for (const { running, tokens } of this.#next.prefill) {
       const stored = this.#backend.storedTokens(running.lane) - running.storedTokens;
@@ -402,6 +438,12 @@ export class Engine {
   }
 
   // ------------------------------------------------------------------ ends
+
+  #end(running: RunningRequest, ending: Ending | null): void {
+    if (ending === null) return;
+    if ("reason" in ending) this.#finish(running, ending.reason);
+    else this.#fail(running, ending.error);
+  }
 
   #finish(running: RunningRequest, reason: FinishReason): void {
     const text = reason === "cancelled" ? running.flushText() : "";

@@ -58,10 +58,15 @@ export class LaneMemory {
     this.#lanes.append(lane, tokens);
   }
 
+  /** Takes back the last tokens of a running lane, in table and backend. */
+  cut(lane: number, length: number): void {
+    this.#backend.truncate(lane, length);
+    this.#lanes.cut(lane, length);
+  }
+
   /** Empties a running lane whose contents can't be trusted. */
   wipe(lane: number): void {
-    this.#backend.truncate(lane, 0);
-    this.#lanes.cut(lane, 0);
+    this.cut(lane, 0);
   }
 
   /** Gives a lane back; its tokens stay for the session's next turn. */

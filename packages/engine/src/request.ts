@@ -96,6 +96,9 @@ export interface EngineResult {
   readonly resetReason: ResetReason;
   /** For "rewritten": the first prompt token that differs from what the lane held. */
   readonly divergedAt: number | null;
+  /** Tokens guessed by speculation, and how many of them were right. */
+  readonly draftedTokens: number;
+  readonly acceptedTokens: number;
   /** Mean number of requests that decoded together with this one, itself included. */
   readonly meanDecodeBatch: number;
   readonly lane: number | null;
@@ -142,6 +145,8 @@ export interface EngineStatus {
     readonly prefillTokens: number;
     readonly cachedTokens: number;
     readonly outputTokens: number;
+    readonly draftedTokens: number;
+    readonly acceptedTokens: number;
     readonly stepSeconds: number;
   };
 }

@@ -11,6 +11,8 @@ import type { Random } from "@kvasir/kit";
 import type { Placement } from "./lane-memory.ts";
 import type { EngineRequest, EngineResult, FinishReason, TokenLogprob } from "./request.ts";
 import { type SamplingScratch, TokenSampler } from "./sampling/token-sampler.ts";
+import { DraftLength } from "./speculation/draft-length.ts";
+import { PromptLookup } from "./speculation/prompt-lookup.ts";
 import { TextAssembler } from "./text/text-assembler.ts";
 import { TokenHistory } from "./token-history.ts";
 
@@ -57,8 +59,20 @@ export class RunningRequest {
   #decodeRows = 0;
   /** Prompt tokens this request computed; more than the suffix when a step was undone. */
   #computedTokens = 0;
+  readonly #lookup: PromptLookup;
+  readonly #draftLength: DraftLength;
+  #draftedTokens = 0;
+  #acceptedTokens = 0;
 
-  constructor(request: EngineRequest, admission: Admission, laneTokens: number, vocabulary: Vocabulary, random: Random) {
+  /** @param draftTokens most tokens drafted a step; 0 switches speculation off */
+  constructor(
+    request: EngineRequest,
+    admission: Admission,
+    laneTokens: number,
+    vocabulary: Vocabulary,
+    random: Random,
+    draftTokens: number,
+  ) {
     this.request = request;
     this.admission = admission;
     this.history = new TokenHistory(request.promptTokens);
@@ -71,6 +85,8 @@ export class RunningRequest {
     this.#text = new TextAssembler(request.stop);
     this.#outputLimit = Math.min(request.maxTokens, laneTokens - request.promptTokens.length);
     this.storedTokens = admission.cachedTokens;
+    this.#lookup = new PromptLookup(this.history);
+    this.#draftLength = new DraftLength(draftTokens);
   }
 
   get lane(): number {
@@ -103,15 +119,31 @@ export class RunningRequest {
     return this.history.at(this.history.length - 1);
   }
 
+  /**
+   * Guesses for the tokens after the pending one, as many as pay. Never more than may still be sampled.
+   * @param stepMs expected milliseconds of the step with this many more rows
+   */
+  draft(mostTokens: number, stepMs: (moreRows: number) => number): number[] {
+    const length = Math.min(this.#draftLength.choose(stepMs), mostTokens, this.#outputLimit - this.outputTokens - 1);
+    return this.#lookup.draft(length);
+  }
+
+  recordDraft(draftedTokens: number, acceptedTokens: number): void {
+    this.#draftLength.record(draftedTokens, acceptedTokens);
+    this.#draftedTokens += draftedTokens;
+    this.#acceptedTokens += acceptedTokens;
+  }
+
   recordPrefill(tokens: number): void {
     this.storedTokens += tokens;
     this.#computedTokens += tokens;
   }
 
-  recordDecode(batchRows: number): void {
-    this.storedTokens++;
+  /** @param storedTokens the pending token and the accepted drafts; @param batchRequests requests that decoded in this step */
+  recordDecode(storedTokens: number, batchRequests: number): void {
+    this.storedTokens += storedTokens;
     this.#decodeSteps++;
-    this.#decodeRows += batchRows;
+    this.#decodeRows += batchRequests;
   }
 
   /** Samples from a row of logits. @throws CodedError decode_failed when no logit is a number */
@@ -150,6 +182,8 @@ export class RunningRequest {
       outputTokens: this.outputTokens,
       resetReason,
       divergedAt,
+      draftedTokens: this.#draftedTokens,
+      acceptedTokens: this.#acceptedTokens,
       meanDecodeBatch: this.#decodeSteps === 0 ? 0 : this.#decodeRows / this.#decodeSteps,
       lane,
       timings: {
@@ -187,6 +221,8 @@ export function unadmittedResult(request: EngineRequest, reason: FinishReason, q
     outputTokens: 0,
     resetReason: "none",
     divergedAt: null,
+    draftedTokens: 0,
+    acceptedTokens: 0,
     meanDecodeBatch: 0,
     lane: null,
     timings: { queueMs, restoreMs: 0, prefillMs: 0, decodeMs: 0 },

@@ -88,6 +88,7 @@ export class ScriptedBackend implements Backend {
       outputRows: options.outputRows ?? laneCount,
       kvBytesPerToken: 0,
       kvBytes: 0,
+      canRollBack: options.resume !== "frontier",
       threads: 1,
       endTokens: options.endTokens ?? [this.#pieces.length - 1],
     };

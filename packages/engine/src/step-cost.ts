@@ -3,7 +3,7 @@
  *
  *   step time ≈ decode(rows) + prefillTokens × (a + b × depth)
  *
- * decode(rows): moving average by the number of decoding rows. a, b: least squares over recent chunks with exponential
+ * decode(rows): moving average by the number of decoding rows, drafted ones included. a, b: least squares over recent chunks with exponential
  * forgetting; depth is the mean position of the chunk's tokens, because attention grows with it (`bench-plan` time model
  * f(n) = a·n + b·n², whose derivative is linear in depth).
  */
@@ -38,14 +38,28 @@ export class StepCost {
     this.#depthCost = this.#depthCost * FORGET + share * step.prefillDepth * cost;
   }
 
-  /** Expected milliseconds of a step that only decodes `rows` rows: the nearest measured batch; 0 before any. */
+  /**
+   * Expected milliseconds of a step that only decodes `rows` rows: measured, or on the line between the nearest measured sizes.
+   * Beyond the largest, each row costs what a prefilled token costs. 0 before any step ran.
+   */
   decodeMs(rows: number): number {
     if (rows === 0) return 0;
-    for (let distance = 0; distance < Math.max(this.#decodeMs.length, rows); distance++) {
-      const nearest = this.#decodeMs[rows - distance] ?? this.#decodeMs[rows + distance];
-      if (nearest !== undefined) return nearest;
+    const measured = this.#decodeMs[rows];
+    if (measured !== undefined) return measured;
+    const below = this.#nearestMeasured(rows, -1);
+    const above = this.#nearestMeasured(rows, 1);
+    const belowMs = this.#decodeMs[below] ?? 0;
+    const aboveMs = this.#decodeMs[above] ?? 0;
+    if (below > 0 && above > 0) return belowMs + ((aboveMs - belowMs) * (rows - below)) / (above - below);
+    if (below > 0) return belowMs + (rows - below) * (this.prefillMsPerToken(0) ?? 0);
+    return aboveMs;
+  }
+
+  #nearestMeasured(rows: number, direction: 1 | -1): number {
+    for (let size = rows; size > 0 && size < this.#decodeMs.length; size += direction) {
+      if (this.#decodeMs[size] !== undefined) return size;
     }
-    return 0;
+    return direction === -1 && rows >= this.#decodeMs.length ? this.#nearestMeasured(this.#decodeMs.length - 1, -1) : 0;
   }
 
   /** Expected milliseconds per prefilled token around `depth`; undefined before any chunk ran. */

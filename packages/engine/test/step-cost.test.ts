@@ -33,9 +33,15 @@ test("an unmeasured engine starts with the smallest chunk", () => {
   expect(new StepCost().prefillBudget({ decodeRows: 1, depth: 0, targetMs: 250, leastTokens: 16, mostTokens: 512 })).toBe(16);
 });
 
-test("an unmeasured batch size borrows the nearest measured one", () => {
-  expect(trained().decodeMs(5)).toBeCloseTo(20);
-  expect(trained().decodeMs(1)).toBeCloseTo(20);
+test("an unmeasured batch size lies between the measured ones, and grows beyond the largest", () => {
+  const cost = new StepCost();
+  cost.record({ decodeRows: 2, prefillTokens: 0, prefillDepth: 0, milliseconds: 20 });
+  expect(cost.decodeMs(1)).toBe(20);
+  expect(cost.decodeMs(6)).toBe(20);
+  cost.record({ decodeRows: 6, prefillTokens: 0, prefillDepth: 0, milliseconds: 40 });
+  expect(cost.decodeMs(3)).toBe(25);
+  cost.record({ decodeRows: 0, prefillTokens: 100, prefillDepth: 50, milliseconds: 300 });
+  expect(cost.decodeMs(8)).toBeCloseTo(46);
 });
 
 test("the estimate follows a machine that becomes slower", () => {

@@ -120,6 +120,7 @@ function factsOf(
     outputRows: options.outputRows ?? options.laneCount,
     kvBytesPerToken: sizes.kvBytesPerToken,
     kvBytes: kvBytesOf(options.laneCount, options.laneTokens, sizes),
+    canRollBack: !model.isRecurrent,
     threads: options.threads,
     endTokens: vocabulary.endTokens(),
   };

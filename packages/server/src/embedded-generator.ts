@@ -15,6 +15,7 @@ import { GenerationRun } from "./generation-run.ts";
 import type { Generator, GeneratorCapacity, GeneratorState, ModelInfo } from "./generator.ts";
 import { PromptTokenizer } from "./prompt-tokenizer.ts";
 import { resolveSampling, type SamplingDefaults } from "./sampling-defaults.ts";
+import { WaitingLine } from "./waiting-line.ts";
 
 export interface EmbeddedGeneratorParts {
   readonly model: ModelInfo;
@@ -34,6 +35,7 @@ export class EmbeddedGenerator implements Generator {
   readonly capacity: GeneratorCapacity;
   readonly #parts: EmbeddedGeneratorParts;
   readonly #prompts: PromptTokenizer;
+  readonly #line = new WaitingLine();
 
   constructor(parts: EmbeddedGeneratorParts) {
     this.model = parts.model;
@@ -63,7 +65,7 @@ export class EmbeddedGenerator implements Generator {
     try {
       const requests = await this.#engineRequests(request);
       const client = await this.#parts.engine.acquire(signal);
-      run = new GenerationRun(client, requests, request.choices);
+      run = new GenerationRun(client, requests, request.choices, this.#line);
     } catch (error) {
       if (error instanceof CodedError) yield { kind: "failed", error: toErrorRecord(error), reports: [] };
       else if (signal.aborted) yield { kind: "cancelled", reports: [] };
@@ -73,7 +75,10 @@ export class EmbeddedGenerator implements Generator {
     yield* run.events(signal);
   }
 
-  async tokenize(text: string, options: { readonly addSpecial: boolean; readonly parseSpecial: boolean }): Promise<readonly number[]> {
+  async tokenize(
+    text: string,
+    options: { readonly addSpecial: boolean; readonly parseSpecial: boolean },
+  ): Promise<readonly number[]> {
     const tokens = await this.#prompts.tokensOf({ kind: "text", text, ...options }, "content");
     return [...tokens];
   }
@@ -155,9 +160,13 @@ export class EmbeddedGenerator implements Generator {
     const last = this.#parts.tokenizer.vocabSize - 1;
     const foreign = sampling.logitBias?.find(([token]) => token > last);
     if (!foreign) return;
-    throw new CodedError("invalid_value", `logit_bias names the token ${foreign[0]}; the vocabulary has the tokens 0 to ${last}.`, {
-      param: `logit_bias.${foreign[0]}`,
-    });
+    throw new CodedError(
+      "invalid_value",
+      `logit_bias names the token ${foreign[0]}; the vocabulary has the tokens 0 to ${last}.`,
+      {
+        param: `logit_bias.${foreign[0]}`,
+      },
+    );
   }
 }
 

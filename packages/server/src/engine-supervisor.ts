@@ -8,7 +8,7 @@
  */
 
 import type { BackendFacts, EngineClient } from "@kvasir/engine";
-import { type Clock, CodedError, messageOf, type StopTimer } from "@kvasir/kit";
+import { type Clock, CodedError, type StopTimer } from "@kvasir/kit";
 import type { GeneratorState } from "./generator.ts";
 
 /** One life of an engine. */
@@ -215,15 +215,15 @@ export class EngineSupervisor {
   #refusal(): CodedError {
     if (this.#state === "starting") {
       const percent = Math.floor(this.#loadProgress * 100);
-      return new CodedError("engine_starting", `The model is loading (${percent} %). Try again in a moment; GET /ready tells when.`);
+      return new CodedError(
+        "engine_starting",
+        `The model is loading (${percent} %). Try again in a moment; GET /ready tells when.`,
+      );
     }
-    if (this.#state === "stopping") return new CodedError("shutting_down", "The server is shutting down and takes no new requests.");
-    const what = this.#state === "failed" ? "could not start; the server's log tells why" : "is being restarted. Try again in a moment";
+    if (this.#state === "stopping")
+      return new CodedError("shutting_down", "The server is shutting down and takes no new requests.");
+    const what =
+      this.#state === "failed" ? "could not start; the server's log tells why" : "is being restarted. Try again in a moment";
     return new CodedError("engine_unavailable", `The engine ${what}.`);
   }
-}
-
-/** The message of a state change's cause, for a log line. */
-export function describeCause(cause: unknown): string {
-  return cause === null || cause === undefined ? "" : messageOf(cause);
 }

@@ -8,6 +8,7 @@ import type { EngineClient, EngineEvent, EngineRequest, EngineResult, TokenLogpr
 import { assertNever, CodedError, toErrorRecord } from "@kvasir/kit";
 import type { ChoiceReport, GenerationEvent, OutputLogprob, Usage } from "@kvasir/wire";
 import { EventQueue } from "./event-queue.ts";
+import type { WaitingLine } from "./waiting-line.ts";
 
 interface QueuedEvent {
   readonly event: GenerationEvent;
@@ -19,6 +20,9 @@ export class GenerationRun {
   readonly #client: EngineClient;
   readonly #requests: readonly EngineRequest[];
   readonly #choicesPerPrompt: number;
+  readonly #line: WaitingLine;
+  /** How each choice that waits leaves the line. */
+  readonly #leaveLine = new Map<number, () => void>();
   readonly #queue = new EventQueue<QueuedEvent>();
   readonly #open = new Set<number>();
   readonly #reports: ChoiceReport[] = [];
@@ -26,10 +30,11 @@ export class GenerationRun {
   #abortReason: unknown = null;
 
   /** @param requests one a choice, all choices of the first prompt first */
-  constructor(client: EngineClient, requests: readonly EngineRequest[], choicesPerPrompt: number) {
+  constructor(client: EngineClient, requests: readonly EngineRequest[], choicesPerPrompt: number, line: WaitingLine) {
     this.#client = client;
     this.#requests = requests;
     this.#choicesPerPrompt = choicesPerPrompt;
+    this.#line = line;
   }
 
   /** Submits everything. To be read once. */
@@ -52,6 +57,7 @@ export class GenerationRun {
       signal.removeEventListener("abort", abort);
       this.#over = true;
       this.#cancelOpen();
+      for (const leave of this.#leaveLine.values()) leave();
     }
   }
 
@@ -60,10 +66,15 @@ export class GenerationRun {
       this.#open.delete(choice);
       this.#reports.push(reportOf(choice, event.result));
     }
+    if (event.kind !== "queued") this.#leaveLine.get(choice)?.();
     if (this.#over) return;
     switch (event.kind) {
       case "queued":
         this.#push({ kind: "queued", choice, position: event.position });
+        this.#leaveLine.set(
+          choice,
+          this.#line.join((position) => this.#push({ kind: "queued", choice, position })),
+        );
         return;
       case "admitted": {
         const promptTokens = this.#requests[choice]?.promptTokens.length ?? 0;
@@ -128,9 +139,11 @@ export class GenerationRun {
     this.#cancelOpen();
   }
 
-  #end(event: GenerationEvent): void {
+  #end(event: Extract<GenerationEvent, { readonly kind: "finished" | "failed" | "cancelled" }>): void {
     this.#over = true;
-    this.#push(event);
+    // The others that end later still add their reports.
+    this.#push({ ...event, reports: [...event.reports] });
+    for (const leave of this.#leaveLine.values()) leave();
   }
 
   #push(event: GenerationEvent, taken: (() => void) | null = null): void {
@@ -160,11 +173,26 @@ function total(reports: readonly ChoiceReport[], count: (report: ChoiceReport) =
 }
 
 function reportOf(choice: number, result: EngineResult): ChoiceReport {
-  const { promptTokens, cachedTokens, computedTokens, outputTokens, resetReason, divergedAt, meanDecodeBatch, lane, timings } = result;
-  return { choice, promptTokens, cachedTokens, computedTokens, outputTokens, resetReason, divergedAt, meanDecodeBatch, lane, timings };
+  const { promptTokens, cachedTokens, computedTokens, outputTokens, resetReason, divergedAt, meanDecodeBatch, lane, timings } =
+    result;
+  return {
+    choice,
+    promptTokens,
+    cachedTokens,
+    computedTokens,
+    outputTokens,
+    resetReason,
+    divergedAt,
+    meanDecodeBatch,
+    lane,
+    timings,
+  };
 }
 
-function fromRecordOrAbort(record: { readonly code: CodedError["code"]; readonly message: string }, abortReason: unknown): CodedError {
+function fromRecordOrAbort(
+  record: { readonly code: CodedError["code"]; readonly message: string },
+  abortReason: unknown,
+): CodedError {
   return abortReason instanceof CodedError ? abortReason : new CodedError(record.code, record.message);
 }
 

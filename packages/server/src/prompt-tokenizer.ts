@@ -35,7 +35,9 @@ export class PromptTokenizer {
         const { messages, tools, templateArguments } = prompt;
         const options = { ...(tools ? { tools } : {}), ...(templateArguments ? { templateArguments } : {}) };
         const segments = await Promise.all(
-          this.#template.render(messages, options).map((text) => this.#tokenizer.tokenize(text, { addSpecial: false, parseSpecial: true })),
+          this.#template
+            .render(messages, options)
+            .map((text) => this.#tokenizer.tokenize(text, { addSpecial: false, parseSpecial: true })),
         );
         return this.#withBos(concat(segments));
       }
@@ -47,9 +49,13 @@ export class PromptTokenizer {
     const last = this.#tokenizer.vocabSize - 1;
     const index = tokens.findIndex((token) => token < 0 || token > last);
     if (index < 0) return;
-    throw new CodedError("invalid_value", `${param}[${index}] is ${tokens[index]}; the vocabulary has the tokens 0 to ${last}.`, {
-      param: `${param}[${index}]`,
-    });
+    throw new CodedError(
+      "invalid_value",
+      `${param}[${index}] is ${tokens[index]}; the vocabulary has the tokens 0 to ${last}.`,
+      {
+        param: `${param}[${index}]`,
+      },
+    );
   }
 
   #withBos(tokens: Int32Array): Int32Array {

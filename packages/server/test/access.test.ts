@@ -16,12 +16,14 @@ function codeOf(run: () => unknown): string {
   return "";
 }
 
-const rules = (options: Partial<ServerOptions> = {}) => new AccessRules({ host: "127.0.0.1", apiKeys: [], allowedHosts: [], corsOrigins: [], ...options });
+const rules = (options: Partial<ServerOptions> = {}) =>
+  new AccessRules({ host: "127.0.0.1", apiKeys: [], allowedHosts: [], corsOrigins: [], ...options });
 
 describe("access rules", () => {
   it("know what only this machine can reach", () => {
     for (const host of ["127.0.0.1", "127.9.8.7", "localhost", "::1"]) expect(isLoopback(host)).toBe(true);
-    for (const host of ["0.0.0.0", "::", "192.168.1.2", "example.org", "1127.0.0.1", "127.0.0.1.evil.com"]) expect(isLoopback(host)).toBe(false);
+    for (const host of ["0.0.0.0", "::", "192.168.1.2", "example.org", "1127.0.0.1", "127.0.0.1.evil.com"])
+      expect(isLoopback(host)).toBe(false);
   });
 
   it("demand a key for any other address", () => {
@@ -33,9 +35,12 @@ describe("access rules", () => {
     expect(codeOf(() => rules().checkHost(host))).toBe("");
   });
 
-  it.each(["evil.com", "localhost.evil.com", "evil.com:8484", "", undefined, "127.0.0.1@evil.com", "127.0.0.2"])("refuse the Host %s", (host) => {
-    expect(codeOf(() => rules().checkHost(host))).toBe("host_not_allowed");
-  });
+  it.each(["evil.com", "localhost.evil.com", "evil.com:8484", "", undefined, "127.0.0.1@evil.com", "127.0.0.2"])(
+    "refuse the Host %s",
+    (host) => {
+      expect(codeOf(() => rules().checkHost(host))).toBe("host_not_allowed");
+    },
+  );
 
   it("take more hosts when told, and any on an address that has a key", () => {
     expect(codeOf(() => rules({ allowedHosts: ["Box.lan"] }).checkHost("box.lan:8484"))).toBe("");
@@ -77,7 +82,10 @@ describe("a server", () => {
       expect(answer).toMatchObject({ status: 401, body: { error: { code: "missing_api_key", type: "authentication_error" } } });
     }
     const body = { messages: [{ role: "user", content: "x" }] };
-    expect(await postJson(`${server.url}/v1/chat/completions`, body, { authorization: "Bearer wrong" })).toMatchObject({ status: 401, body: { error: { code: "invalid_api_key" } } });
+    expect(await postJson(`${server.url}/v1/chat/completions`, body, { authorization: "Bearer wrong" })).toMatchObject({
+      status: 401,
+      body: { error: { code: "invalid_api_key" } },
+    });
     expect((await postJson(`${server.url}/v1/chat/completions`, body, { authorization: "Bearer secret" })).status).toBe(200);
     expect((await getJson(`${server.url}/ready`, { "x-api-key": "secret" })).status).toBe(200);
   });
@@ -85,7 +93,10 @@ describe("a server", () => {
   it("refuses a foreign Host and a foreign page", async () => {
     server = await testServer();
     expect(await getWithHeaders(`${server.url}/health`, { host: "evil.com" })).toBe(403);
-    expect(await getJson(`${server.url}/v1/models`, { origin: "https://evil.com" })).toMatchObject({ status: 403, body: { error: { code: "origin_not_allowed" } } });
+    expect(await getJson(`${server.url}/v1/models`, { origin: "https://evil.com" })).toMatchObject({
+      status: 403,
+      body: { error: { code: "origin_not_allowed" } },
+    });
     const preflight = await fetch(`${server.url}/v1/chat/completions`, {
       method: "OPTIONS",
       headers: { origin: "https://evil.com", "access-control-request-method": "POST" },
@@ -99,7 +110,11 @@ describe("a server", () => {
     server = await testServer({ server: { apiKeys: ["secret"], corsOrigins: [origin] } });
     const preflight = await fetch(`${server.url}/v1/chat/completions`, {
       method: "OPTIONS",
-      headers: { origin, "access-control-request-method": "POST", "access-control-request-headers": "authorization,x-stainless-os" },
+      headers: {
+        origin,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,x-stainless-os",
+      },
     });
     expect(preflight.status).toBe(204);
     expect(preflight.headers.get("access-control-allow-origin")).toBe(origin);

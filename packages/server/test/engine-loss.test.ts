@@ -44,7 +44,9 @@ describe("when the engine dies", () => {
     expect(await chat()).toMatchObject({ status: 200, body: { choices: [{ message: { content: "abcdefghij" } }] } });
     expect(server.engines.backends.length).toBe(2);
     expect((await getJson(`${server.url}/health`)).body).toMatchObject({ status: "ok", state: "ready", engine_restarts: 1 });
-    const terminal = server.records.filter(({ event }) => ["finished", "failed", "cancelled", "rejected"].includes(String(event)));
+    const terminal = server.records.filter(({ event }) =>
+      ["finished", "failed", "cancelled", "rejected"].includes(String(event)),
+    );
     expect(terminal.map(({ event, error_code }) => [event, error_code])).toEqual([
       ["failed", "engine_crashed"],
       ["failed", "engine_crashed"],
@@ -130,7 +132,7 @@ describe("a server that closes", () => {
       return waiting + prefilling === 2;
     });
     const closing = server.server.close({ drainMs: 600_000 });
-    await expect(fetch(`${server.url}/health`)).rejects.toThrow();
+    await expect(fetch(`${server.url}/health`)).rejects.toThrow("fetch failed");
     server.backend().allow(4);
     await running.until(() => textOf(running).length >= 2);
     // A second call shortens the wait.
@@ -141,7 +143,34 @@ describe("a server that closes", () => {
     expect(await whole).toMatchObject({ status: 503, body: { error: { code: "shutting_down" } } });
     await Promise.all([closing, now]);
     await server.supervisor.close(0);
-    expect(server.records.filter(({ event }) => event === "failed").map(({ error_code }) => error_code)).toEqual(["shutting_down", "shutting_down"]);
+    expect(server.records.filter(({ event }) => event === "failed").map(({ error_code }) => error_code)).toEqual([
+      "shutting_down",
+      "shutting_down",
+    ]);
+  });
+
+  it("disconnects a client that does not read, when its time is over", async () => {
+    const server = await testServer({ reply: () => "z".repeat(60_000), laneTokens: 65_536 });
+    const stuck = new StreamCall(`${server.url}/v1/chat/completions`, {
+      messages,
+      stream: true,
+      logprobs: true,
+      top_logprobs: 20,
+    });
+    await stuck.status();
+    stuck.pause();
+    // Its socket is full once the engine holds it.
+    let before = -1;
+    await eventually(async () => {
+      const { outputTokens } = (await server.generator.status()).counters;
+      const settled = outputTokens === before && outputTokens > 600;
+      before = outputTokens;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      return settled;
+    });
+    await server.server.close({ drainMs: 0 });
+    await server.supervisor.close(0);
+    expect(server.records.at(-1)).toMatchObject({ event: "failed", error_code: "shutting_down" });
   });
 
   it("waits for answers that end in time", async () => {

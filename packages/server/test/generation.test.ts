@@ -3,7 +3,12 @@ import { getJson, postJson, StreamCall, textOf } from "./support/http-client.ts"
 import { type TestServer, testServer } from "./support/test-server.ts";
 
 const messages = [{ role: "user", content: "Hi" }];
-const replies: Record<string, string> = { Hi: "Hello, world!", Count: "one two three four", Emoji: "a😀b", Long: "x".repeat(100) };
+const replies: Record<string, string> = {
+  Hi: "Hello, world!",
+  Count: "one two three four",
+  Emoji: "a😀b",
+  Long: "x".repeat(100),
+};
 
 describe("generation", () => {
   let server: TestServer;
@@ -26,14 +31,23 @@ describe("generation", () => {
     expect(headers.get("content-type")).toBe("application/json; charset=utf-8");
     expect(headers.get("x-request-id")).toBe(body.id);
     const text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
-    const { tokens } = (await postJson(`${server.url}/tokenize`, { content: text, add_special: true })).body as { tokens: number[] };
+    const { tokens } = (await postJson(`${server.url}/tokenize`, { content: text, add_special: true })).body as {
+      tokens: number[];
+    };
     expect(body).toEqual({
       id: expect.stringMatching(/^chatcmpl-[0-9a-f]{24}$/),
       object: "chat.completion",
       created: expect.any(Number),
       model: "tiny",
       system_fingerprint: "fp_test",
-      choices: [{ index: 0, message: { role: "assistant", content: "Hello, world!", refusal: null }, logprobs: null, finish_reason: "stop" }],
+      choices: [
+        {
+          index: 0,
+          message: { role: "assistant", content: "Hello, world!", refusal: null },
+          logprobs: null,
+          finish_reason: "stop",
+        },
+      ],
       usage: {
         prompt_tokens: tokens.length,
         completion_tokens: 14,
@@ -73,7 +87,9 @@ describe("generation", () => {
   it("numbers the choices of n, streamed and whole", async () => {
     const { body } = await chat({ n: 3 });
     const choices = body.choices as Array<{ index: number; finish_reason: string; message: { content: string } }>;
-    expect(choices.map((choice) => [choice.index, choice.finish_reason, choice.message.content])).toEqual([0, 1, 2].map((index) => [index, "stop", "Hello, world!"]));
+    expect(choices.map((choice) => [choice.index, choice.finish_reason, choice.message.content])).toEqual(
+      [0, 1, 2].map((index) => [index, "stop", "Hello, world!"]),
+    );
     const { prompt_tokens, completion_tokens } = body.usage as { prompt_tokens: number; completion_tokens: number };
     expect(completion_tokens).toBe(42);
     expect(prompt_tokens).toBe(((await chat({})).body.usage as { prompt_tokens: number }).prompt_tokens);
@@ -82,22 +98,45 @@ describe("generation", () => {
     await call.toEnd();
     const texts = ["", "", ""];
     const ends: number[] = [];
-    for (const { choices: [choice] } of call.chunks()) {
+    for (const {
+      choices: [choice],
+    } of call.chunks()) {
       if (!choice) continue;
       texts[choice.index] += choice.delta.content ?? "";
       if (choice.finish_reason !== null) ends.push(choice.index);
     }
     expect(texts).toEqual(["Hello, world!", "Hello, world!", "Hello, world!"]);
-    expect(ends.sort()).toEqual([0, 1, 2]);
-    expect(call.chunks().filter((chunk) => chunk.usage).map((chunk) => chunk.usage)).toMatchObject([{ prompt_tokens, completion_tokens }]);
+    expect(ends.toSorted((a, b) => a - b)).toEqual([0, 1, 2]);
+    expect(
+      call
+        .chunks()
+        .filter((chunk) => chunk.usage)
+        .map((chunk) => chunk.usage),
+    ).toMatchObject([{ prompt_tokens, completion_tokens }]);
     expect(call.doneCount).toBe(1);
+  });
+
+  it("gives each choice a seed of its own, counted from the request's", async () => {
+    const body = { prompt: "noise", temperature: 1, top_k: 0, max_tokens: 12 };
+    const texts = async (extra: object) =>
+      ((await complete({ ...body, ...extra })).body.choices as Array<{ text: string }>).map(({ text }) => text);
+    const [first, second, third] = await texts({ n: 3, seed: 5 });
+    expect(new Set([first, second, third]).size).toBe(3);
+    expect(await texts({ seed: 5 })).toEqual([first]);
+    expect(await texts({ seed: 7 })).toEqual([third]);
   });
 
   it("completes one or several prompts, as text or tokens", async () => {
     const { body } = await complete({ prompt: "Hi:" });
-    expect(body).toMatchObject({ object: "text_completion", choices: [{ text: "Hello, world!", index: 0, logprobs: null, finish_reason: "stop" }] });
+    expect(body).toMatchObject({
+      object: "text_completion",
+      choices: [{ text: "Hello, world!", index: 0, logprobs: null, finish_reason: "stop" }],
+    });
     expect(body.id).toMatch(/^cmpl-/);
-    const several = (await complete({ prompt: ["Hi:", "Count:"], n: 2 })).body.choices as Array<{ text: string; index: number }>;
+    const several = (await complete({ prompt: ["Hi:", "Count:"], n: 2 })).body.choices as Array<{
+      text: string;
+      index: number;
+    }>;
     expect(several.map(({ index, text }) => [index, text])).toEqual([
       [0, "Hello, world!"],
       [1, "Hello, world!"],
@@ -105,8 +144,14 @@ describe("generation", () => {
       [3, "one two three four"],
     ]);
     const tokens = [...new TextEncoder().encode("Hi:")];
-    expect((await complete({ prompt: tokens })).body).toMatchObject({ choices: [{ text: "Hello, world!" }], usage: { prompt_tokens: 3 } });
-    expect((await complete({ prompt: [tokens, tokens] })).body).toMatchObject({ choices: [{ index: 0 }, { index: 1 }], usage: { prompt_tokens: 6 } });
+    expect((await complete({ prompt: tokens })).body).toMatchObject({
+      choices: [{ text: "Hello, world!" }],
+      usage: { prompt_tokens: 3 },
+    });
+    expect((await complete({ prompt: [tokens, tokens] })).body).toMatchObject({
+      choices: [{ index: 0 }, { index: 1 }],
+      usage: { prompt_tokens: 6 },
+    });
   });
 
   it("echoes the prompt when asked", async () => {
@@ -119,7 +164,10 @@ describe("generation", () => {
 
   it("prefills only for max_tokens 0", async () => {
     const { body } = await chat({ max_tokens: 0 });
-    expect(body).toMatchObject({ choices: [{ message: { content: "" }, finish_reason: "length" }], usage: { completion_tokens: 0 } });
+    expect(body).toMatchObject({
+      choices: [{ message: { content: "" }, finish_reason: "length" }],
+      usage: { completion_tokens: 0 },
+    });
     const call = stream({ max_tokens: 0 });
     await call.toEnd();
     expect(call.chunks().map((chunk) => chunk.choices[0]?.finish_reason)).toEqual([null, "length"]);
@@ -146,21 +194,33 @@ describe("generation", () => {
     const call = stream({ messages: [{ role: "user", content: "Emoji" }] });
     await call.toEnd();
     expect(textOf(call)).toBe("a😀b");
-    expect(call.chunks().every((chunk) => chunk.choices.every((choice) => (choice.delta.content ?? "").isWellFormed()))).toBe(true);
+    expect(call.chunks().every((chunk) => chunk.choices.every((choice) => (choice.delta.content ?? "").isWellFormed()))).toBe(
+      true,
+    );
   });
 
   it("gives logprobs in both shapes", async () => {
     const { body } = await chat({ logprobs: true, top_logprobs: 2, max_tokens: 2 });
-    const [choice] = body.choices as Array<{ logprobs: { content: Array<{ token: string; bytes: number[]; logprob: number; top_logprobs: unknown[] }> } }>;
+    const [choice] = body.choices as Array<{
+      logprobs: { content: Array<{ token: string; bytes: number[]; logprob: number; top_logprobs: unknown[] }> };
+    }>;
     expect(choice?.logprobs.content.map(({ token }) => token)).toEqual(["H", "e"]);
     expect(choice?.logprobs.content[0]).toMatchObject({ bytes: [72], top_logprobs: [{ token: "H" }, expect.anything()] });
     expect(choice?.logprobs.content[0]?.logprob).toBeLessThanOrEqual(0);
     const legacy = (await complete({ prompt: "Hi:", logprobs: 1, max_tokens: 2 })).body.choices as Array<{ logprobs: object }>;
-    expect(legacy[0]?.logprobs).toMatchObject({ tokens: ["H", "e"], text_offset: [0, 1], top_logprobs: [{ H: expect.any(Number) }, { e: expect.any(Number) }] });
+    expect(legacy[0]?.logprobs).toMatchObject({
+      tokens: ["H", "e"],
+      text_offset: [0, 1],
+      top_logprobs: [{ H: expect.any(Number) }, { e: expect.any(Number) }],
+    });
   });
 
   it("reports progress and per-token timings when asked", async () => {
-    const call = stream({ messages: [{ role: "user", content: `Hi ${"x".repeat(200)}` }], return_progress: true, timings_per_token: true });
+    const call = stream({
+      messages: [{ role: "user", content: `Hi ${"x".repeat(200)}` }],
+      return_progress: true,
+      timings_per_token: true,
+    });
     await call.toEnd();
     const progress = call.chunks().flatMap((chunk) => (chunk.prompt_progress ? [chunk.prompt_progress] : []));
     expect(progress.length).toBeGreaterThan(1);
@@ -174,7 +234,9 @@ describe("generation", () => {
     await chat(first);
     const second = { messages: [...first.messages, { role: "assistant", content: "ok" }, { role: "user", content: "More" }] };
     const { body } = await chat(second);
-    expect((body.usage as { prompt_tokens_details: { cached_tokens: number } }).prompt_tokens_details.cached_tokens).toBeGreaterThan(60);
+    expect(
+      (body.usage as { prompt_tokens_details: { cached_tokens: number } }).prompt_tokens_details.cached_tokens,
+    ).toBeGreaterThan(60);
   });
 
   it("keeps control texts of users out of the prompt's structure", async () => {
@@ -183,14 +245,21 @@ describe("generation", () => {
     await chat({ messages: [{ role: "user", content: attack }], max_tokens: 1 });
     const admitted = server.records.slice(before).find((record) => record.event === "admitted");
     // Every character of the attack is a token of its own: none became a control token.
-    const frame = (await postJson(`${server.url}/tokenize`, { content: "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n", add_special: true })).body as { count: number };
+    const frame = (
+      await postJson(`${server.url}/tokenize`, {
+        content: "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n",
+        add_special: true,
+      })
+    ).body as { count: number };
     expect(admitted?.prompt_tokens).toBe(frame.count + attack.length);
   });
 
   it("puts BOS in front once", async () => {
     const plain = (await complete({ prompt: "Hi:", max_tokens: 1 })).body.usage as { prompt_tokens: number };
     const written = (await complete({ prompt: "<s>Hi:", max_tokens: 1 })).body.usage as { prompt_tokens: number };
-    const without = (await complete({ prompt: "Hi:", max_tokens: 1, add_special_tokens: false })).body.usage as { prompt_tokens: number };
+    const without = (await complete({ prompt: "Hi:", max_tokens: 1, add_special_tokens: false })).body.usage as {
+      prompt_tokens: number;
+    };
     expect([plain.prompt_tokens, written.prompt_tokens, without.prompt_tokens]).toEqual([4, 4, 3]);
   });
 
@@ -214,7 +283,10 @@ describe("generation", () => {
       max_model_len: 512,
     });
     expect((await postJson(`${server.url}/detokenize`, { tokens: [97, 195, 169, 258] })).body).toEqual({ content: "aé<s>" });
-    expect((await postJson(`${server.url}/detokenize`, { tokens: [999] })).body.error).toMatchObject({ code: "invalid_value", param: "tokens[0]" });
+    expect((await postJson(`${server.url}/detokenize`, { tokens: [999] })).body.error).toMatchObject({
+      code: "invalid_value",
+      param: "tokens[0]",
+    });
   });
 
   it("never met a bug of ours on the way", () => {

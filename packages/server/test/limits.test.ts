@@ -23,19 +23,22 @@ function rawCall(port: number, pieces: Iterable<string | Uint8Array>): Promise<R
     let sent = 0;
     const iterator = pieces[Symbol.iterator]();
     const pump = (): void => {
-      while (text === "" && !socket.destroyed) {
-        const { value, done } = iterator.next();
-        if (done) return;
-        sent += value.length;
-        if (!socket.write(value)) return;
-      }
+      const next = text === "" && !socket.destroyed ? iterator.next() : null;
+      if (!next || next.done) return;
+      sent += next.value.length;
+      if (socket.write(next.value)) pump();
     };
     const settle = (): void => {
       const [head = "", body = ""] = text.split("\r\n\r\n");
       const length = Number(/content-length: (\d+)/i.exec(head)?.[1] ?? Number.NaN);
       if (!(Buffer.byteLength(body) >= length)) return;
       socket.destroy();
-      resolve({ status: Number(head.split(" ")[1]), head: head.toLowerCase(), body: JSON.parse(body) as RawAnswer["body"], sent });
+      resolve({
+        status: Number(head.split(" ")[1]),
+        head: head.toLowerCase(),
+        body: JSON.parse(body) as RawAnswer["body"],
+        sent,
+      });
     };
     socket.on("connect", pump);
     socket.on("drain", pump);
@@ -57,7 +60,8 @@ function* megabytes(count: number, chunked: boolean): Generator<string | Uint8Ar
   }
 }
 
-const head = (...lines: string[]) => `${["POST /v1/chat/completions HTTP/1.1", "host: localhost", ...lines].join("\r\n")}\r\n\r\n`;
+const head = (...lines: string[]) =>
+  `${["POST /v1/chat/completions HTTP/1.1", "host: localhost", ...lines].join("\r\n")}\r\n\r\n`;
 
 describe("the bytes of a request", () => {
   let server: TestServer;
@@ -68,7 +72,10 @@ describe("the bytes of a request", () => {
       server: { requestTimeoutMs: 300, headerLimitBytes: 8192, bodyLimitBytes: 4 * MEBIBYTE },
     });
     server.backend().allow(0);
-    neighbour = new StreamCall(`${server.url}/v1/chat/completions`, { messages: [{ role: "user", content: "x" }], stream: true });
+    neighbour = new StreamCall(`${server.url}/v1/chat/completions`, {
+      messages: [{ role: "user", content: "x" }],
+      stream: true,
+    });
     await neighbour.status();
     server.backend().allow(4);
     await eventually(() => server.backend().decodedRows.length === 4);
@@ -82,23 +89,33 @@ describe("the bytes of a request", () => {
     expect(server.internalErrors).toEqual([]);
   });
 
-  const post = (body: string | Uint8Array, headers: Record<string, string> = {}) => postJson(`${server.url}/v1/chat/completions`, body, headers);
+  const post = (body: string | Uint8Array, headers: Record<string, string> = {}) =>
+    postJson(`${server.url}/v1/chat/completions`, body, headers);
 
   it("may not be 100 MB with a length: refused before they are read", async () => {
-    const answer = await rawCall(server.port, [head("content-type: application/json", "content-length: 104857600"), ...megabytes(100, false)]);
+    const answer = await rawCall(server.port, [
+      head("content-type: application/json", "content-length: 104857600"),
+      ...megabytes(100, false),
+    ]);
     expect(answer).toMatchObject({ status: 413, body: { error: { code: "body_too_large" } } });
     expect(answer.sent).toBeLessThan(16 * MEBIBYTE);
     expect(answer.head).toMatch(/x-request-id: chatcmpl-/);
   });
 
   it("may not be 100 MB in chunks: refused at the limit", async () => {
-    const answer = await rawCall(server.port, [head("content-type: application/json", "transfer-encoding: chunked"), ...megabytes(100, true)]);
+    const answer = await rawCall(server.port, [
+      head("content-type: application/json", "transfer-encoding: chunked"),
+      ...megabytes(100, true),
+    ]);
     expect(answer).toMatchObject({ status: 413, body: { error: { code: "body_too_large" } } });
     expect(answer.sent).toBeLessThan(32 * MEBIBYTE);
   });
 
   it("are refused for their headers before their body is read", async () => {
-    const answer = await rawCall(server.port, [head("content-type: text/plain", "content-length: 104857600"), ...megabytes(100, false)]);
+    const answer = await rawCall(server.port, [
+      head("content-type: text/plain", "content-length: 104857600"),
+      ...megabytes(100, false),
+    ]);
     expect(answer).toMatchObject({ status: 415, body: { error: { code: "unsupported_media_type" } } });
     expect(answer.sent).toBeLessThan(16 * MEBIBYTE);
   });
@@ -123,8 +140,14 @@ describe("the bytes of a request", () => {
   });
 
   it("must be HTTP", async () => {
-    expect(await rawCall(server.port, ["GARBAGE\r\n\r\n"])).toMatchObject({ status: 400, body: { error: { code: "invalid_http" } } });
-    expect(await rawCall(server.port, [head("content-length: x")])).toMatchObject({ status: 400, body: { error: { code: "invalid_http" } } });
+    expect(await rawCall(server.port, ["GARBAGE\r\n\r\n"])).toMatchObject({
+      status: 400,
+      body: { error: { code: "invalid_http" } },
+    });
+    expect(await rawCall(server.port, [head("content-length: x")])).toMatchObject({
+      status: 400,
+      body: { error: { code: "invalid_http" } },
+    });
   });
 
   it.each([
@@ -140,7 +163,12 @@ describe("the bytes of a request", () => {
   });
 
   it("must be UTF-8", async () => {
-    const bytes = Uint8Array.from([...new TextEncoder().encode('{"messages":[{"role":"user","content":"'), 0xff, 0xfe, ...new TextEncoder().encode('"}]}')]);
+    const bytes = Uint8Array.from([
+      ...new TextEncoder().encode('{"messages":[{"role":"user","content":"'),
+      0xff,
+      0xfe,
+      ...new TextEncoder().encode('"}]}'),
+    ]);
     expect(await post(bytes)).toMatchObject({ status: 400, body: { error: { code: "invalid_utf8" } } });
   });
 
@@ -150,7 +178,10 @@ describe("the bytes of a request", () => {
     { "content-type": "application/json; charset=latin1" },
     { "content-type": "application/json", "content-encoding": "gzip" },
   ])("must be plain JSON, not %j", async (headers) => {
-    expect(await post('{"messages":[]}', headers as Record<string, string>)).toMatchObject({ status: 415, body: { error: { code: "unsupported_media_type" } } });
+    expect(await post('{"messages":[]}', headers as Record<string, string>)).toMatchObject({
+      status: 415,
+      body: { error: { code: "unsupported_media_type" } },
+    });
   });
 
   it("may say that they are UTF-8", async () => {

@@ -12,7 +12,8 @@ describe("observation", () => {
   afterAll(() => server.close());
 
   const secret = "this text must stay private";
-  const chat = (body: object = {}) => postJson(`${server.url}/v1/chat/completions`, { messages: [{ role: "user", content: secret }], ...body });
+  const chat = (body: object = {}) =>
+    postJson(`${server.url}/v1/chat/completions`, { messages: [{ role: "user", content: secret }], ...body });
   const metrics = async () => (await fetch(`${server.url}/metrics`)).text();
   const value = (text: string, series: string) => {
     const line = text.split("\n").find((each) => each.startsWith(`${series} `));
@@ -24,9 +25,20 @@ describe("observation", () => {
     const records = server.records.filter((record) => record.request_id === body.id);
     expect(records.map((record) => record.event)).toEqual(["received", "admitted", "first_token", "finished"]);
     for (const record of records) {
-      expect(record).toMatchObject({ schema_version: 1, server_instance_id: expect.stringMatching(/^srv_/), time: expect.stringMatching(/^\d{4}-.*Z$/) });
+      expect(record).toMatchObject({
+        schema_version: 1,
+        server_instance_id: expect.stringMatching(/^srv_/),
+        time: expect.stringMatching(/^\d{4}-.*Z$/),
+      });
     }
-    expect(records[0]).toMatchObject({ protocol: "openai-chat", model: "tiny", stream: false, prompts: 1, choices: 1, max_tokens: 5 });
+    expect(records[0]).toMatchObject({
+      protocol: "openai-chat",
+      model: "tiny",
+      stream: false,
+      prompts: 1,
+      choices: 1,
+      max_tokens: 5,
+    });
     const { prompt_tokens } = body.usage as { prompt_tokens: number };
     expect(records.at(-1)).toMatchObject({
       duration_ms: expect.any(Number),
@@ -65,9 +77,15 @@ describe("observation", () => {
     const before = await metrics();
     await chat();
     server.backend().allow(0);
-    const running = new StreamCall(`${server.url}/v1/chat/completions`, { messages: [{ role: "user", content: "r" }], stream: true });
+    const running = new StreamCall(`${server.url}/v1/chat/completions`, {
+      messages: [{ role: "user", content: "r" }],
+      stream: true,
+    });
     await running.status();
-    const waiting = new StreamCall(`${server.url}/v1/chat/completions`, { messages: [{ role: "user", content: "w" }], stream: true });
+    const waiting = new StreamCall(`${server.url}/v1/chat/completions`, {
+      messages: [{ role: "user", content: "w" }],
+      stream: true,
+    });
     await waiting.status();
     const during = await metrics();
     expect(value(during, "kvasir_requests_running")).toBe(1);

@@ -9,7 +9,11 @@ describe("the openai client", () => {
   let server: TestServer;
   let client: OpenAI;
   beforeAll(async () => {
-    server = await testServer({ reply: () => "Hello, world!", engine: { maxConcurrency: 1, maxPendingRequests: 2 }, server: { apiKeys: ["key"] } });
+    server = await testServer({
+      reply: () => "Hello, world!",
+      engine: { maxConcurrency: 1, maxPendingRequests: 2 },
+      server: { apiKeys: ["key"] },
+    });
     client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "key", maxRetries: 0 });
   });
   afterAll(() => server.close());
@@ -30,7 +34,13 @@ describe("the openai client", () => {
   });
 
   it("streams a chat completion with usage, once by hand and once through its accumulator", async () => {
-    const stream = await client.chat.completions.create({ model: "tiny", messages, n: 2, stream: true, stream_options: { include_usage: true } });
+    const stream = await client.chat.completions.create({
+      model: "tiny",
+      messages,
+      n: 2,
+      stream: true,
+      stream_options: { include_usage: true },
+    });
     const texts = ["", ""];
     let usages = 0;
     for await (const chunk of stream) {
@@ -40,7 +50,12 @@ describe("the openai client", () => {
     expect(texts).toEqual(["Hello, world!", "Hello, world!"]);
     expect(usages).toBe(1);
 
-    const runner = client.chat.completions.stream({ model: "tiny", messages, logprobs: true, stream_options: { include_usage: true } });
+    const runner = client.chat.completions.stream({
+      model: "tiny",
+      messages,
+      logprobs: true,
+      stream_options: { include_usage: true },
+    });
     const final = await runner.finalChatCompletion();
     const whole = await client.chat.completions.create({ model: "tiny", messages });
     expect(final.choices[0]?.message.content).toBe("Hello, world!");
@@ -53,14 +68,20 @@ describe("the openai client", () => {
     const completion = await client.completions.create({ model: "tiny", prompt: ["a:", "b:"], max_tokens: 5 });
     expect(completion.choices.map(({ text }) => text)).toEqual(["Hello", "Hello"]);
     let text = "";
-    for await (const chunk of await client.completions.create({ model: "tiny", prompt: "a:", stream: true })) text += chunk.choices[0]?.text ?? "";
+    for await (const chunk of await client.completions.create({ model: "tiny", prompt: "a:", stream: true }))
+      text += chunk.choices[0]?.text ?? "";
     expect(text).toBe("Hello, world!");
   });
 
   it("gets its own error classes", async () => {
     await expect(client.chat.completions.create({ model: "other", messages })).rejects.toBeInstanceOf(NotFoundError);
     const bad = client.chat.completions.create({ model: "tiny", messages: [{ role: "user", content: "x".repeat(1000) }] });
-    await expect(bad).rejects.toMatchObject({ status: 400, code: "context_length_exceeded", param: "messages", requestID: expect.stringMatching(/^chatcmpl-/) });
+    await expect(bad).rejects.toMatchObject({
+      status: 400,
+      code: "context_length_exceeded",
+      param: "messages",
+      requestID: expect.stringMatching(/^chatcmpl-/),
+    });
     await expect(bad).rejects.toBeInstanceOf(BadRequestError);
     const unauthorized = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "wrong", maxRetries: 0 });
     await expect(unauthorized.models.list()).rejects.toMatchObject({ status: 401, code: "invalid_api_key" });
@@ -89,7 +110,9 @@ describe("the openai client", () => {
 
   it("is told to come back later when the queue is full, and does", async () => {
     server.backend().allow(0);
-    const running = await Promise.all([1, 2, 3].map(() => client.chat.completions.create({ model: "tiny", messages, stream: true })));
+    const running = await Promise.all(
+      [1, 2, 3].map(() => client.chat.completions.create({ model: "tiny", messages, stream: true })),
+    );
     await expect(client.chat.completions.create({ model: "tiny", messages })).rejects.toBeInstanceOf(RateLimitError);
     server.backend().allow(Number.POSITIVE_INFINITY);
     for (const stream of running) for await (const _chunk of stream);

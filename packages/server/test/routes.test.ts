@@ -20,12 +20,15 @@ describe("routes", () => {
     expect(text).toContain("tiny");
   });
 
-  it.each(["/nowhere", "/v1", "/v1/chat", "/v1/chat/completions/", "//", "/v1/models/other"])("answer 404 to %s", async (path) => {
-    const { status, headers, body } = await getJson(server.url + path);
-    expect(status).toBe(404);
-    expect(["route_not_found", "model_not_found"]).toContain(body.error?.code);
-    expect(headers.get("x-request-id")).toMatch(/^req_[0-9a-f]{24}$/);
-  });
+  it.each(["/nowhere", "/v1", "/v1/chat", "/v1/chat/completions/", "//", "/v1/models/other"])(
+    "answer 404 to %s",
+    async (path) => {
+      const { status, headers, body } = await getJson(server.url + path);
+      expect(status).toBe(404);
+      expect(["route_not_found", "model_not_found"]).toContain(body.error?.code);
+      expect(headers.get("x-request-id")).toMatch(/^req_[0-9a-f]{24}$/);
+    },
+  );
 
   it.each([
     ["GET", "/v1/chat/completions", "POST"],
@@ -63,7 +66,10 @@ describe("routes", () => {
   });
 
   it("name the models that are here when another is asked for", async () => {
-    const { status, body } = await postJson(`${server.url}/v1/chat/completions`, { model: "gpt-4", messages: [{ role: "user", content: "x" }] });
+    const { status, body } = await postJson(`${server.url}/v1/chat/completions`, {
+      model: "gpt-4",
+      messages: [{ role: "user", content: "x" }],
+    });
     expect(status).toBe(404);
     expect(body.error).toMatchObject({ code: "model_not_found", param: "model" });
     expect(body.error?.message).toContain('"tiny"');
@@ -80,7 +86,8 @@ describe("routes", () => {
   });
 
   it("take a prompt up to the window's last place", async () => {
-    const prompt = (length: number, max_tokens?: number) => postJson(`${server.url}/v1/completions`, { prompt: Array.from({ length }, () => 1), max_tokens });
+    const prompt = (length: number, max_tokens?: number) =>
+      postJson(`${server.url}/v1/completions`, { prompt: Array.from({ length }, () => 1), max_tokens });
     expect((await prompt(511)).body).toMatchObject({ usage: { completion_tokens: 1 }, choices: [{ finish_reason: "length" }] });
     expect((await prompt(512)).body.error?.code).toBe("context_length_exceeded");
     expect((await prompt(512, 0)).body).toMatchObject({ usage: { prompt_tokens: 512, completion_tokens: 0 } });
@@ -88,12 +95,24 @@ describe("routes", () => {
 
   it("refuse max_tokens beyond the window, and token ids beyond the vocabulary", async () => {
     const complete = (body: object) => postJson(`${server.url}/v1/completions`, { prompt: "x", ...body });
-    expect((await complete({ max_tokens: 513 })).body.error).toMatchObject({ code: "max_tokens_exceeds_window", param: "max_tokens" });
+    expect((await complete({ max_tokens: 513 })).body.error).toMatchObject({
+      code: "max_tokens_exceeds_window",
+      param: "max_tokens",
+    });
     expect((await complete({ max_tokens: 512 })).status).toBe(200);
     expect((await complete({ prompt: [1, 259] })).body.error).toMatchObject({ code: "invalid_value", param: "prompt[1]" });
-    expect((await complete({ prompt: [[1], [2, 9999]] })).body.error).toMatchObject({ code: "invalid_value", param: "prompt[1][1]" });
-    expect((await complete({ logit_bias: { "259": 1 } })).body.error).toMatchObject({ code: "invalid_value", param: "logit_bias.259" });
-    expect((await complete({ prompt: "", add_special_tokens: false })).body.error).toMatchObject({ code: "invalid_value", param: "prompt" });
+    expect((await complete({ prompt: [[1], [2, 9999]] })).body.error).toMatchObject({
+      code: "invalid_value",
+      param: "prompt[1][1]",
+    });
+    expect((await complete({ logit_bias: { "259": 1 } })).body.error).toMatchObject({
+      code: "invalid_value",
+      param: "logit_bias.259",
+    });
+    expect((await complete({ prompt: "", add_special_tokens: false })).body.error).toMatchObject({
+      code: "invalid_value",
+      param: "prompt",
+    });
     expect((await complete({ n: 7 })).body.error).toMatchObject({ code: "invalid_value", param: "n" });
   });
 
@@ -106,8 +125,17 @@ describe("routes", () => {
   });
 
   it("cannot be opened twice on one port", async () => {
-    const parts = { generator: server.generator, clock: { monotonicMs: () => 0, wallMs: () => 0, startTimer: () => () => {} }, requestLog: noRecordWriter, onInternalError: () => {} };
-    await expect(startServer({ ...testServerOptions, port: server.port }, parts)).rejects.toMatchObject({ code: "port_in_use" });
-    await expect(startServer({ ...testServerOptions, host: "0.0.0.0" }, parts)).rejects.toMatchObject({ code: "invalid_configuration" });
+    const parts = {
+      generator: server.generator,
+      clock: { monotonicMs: () => 0, wallMs: () => 0, startTimer: () => () => {} },
+      requestLog: noRecordWriter,
+      onInternalError: () => {},
+    };
+    await expect(startServer({ ...testServerOptions, port: server.port }, parts)).rejects.toMatchObject({
+      code: "port_in_use",
+    });
+    await expect(startServer({ ...testServerOptions, host: "0.0.0.0" }, parts)).rejects.toMatchObject({
+      code: "invalid_configuration",
+    });
   });
 });

@@ -16,11 +16,20 @@ describe("a stream", () => {
   });
 
   async function start(options: TestServerOptions = {}): Promise<void> {
-    server = await testServer({ reply: () => "abcdefghij", engine: { maxConcurrency: 1, maxPendingRequests: 1 }, clock, ...options });
+    server = await testServer({
+      reply: () => "abcdefghij",
+      engine: { maxConcurrency: 1, maxPendingRequests: 1 },
+      clock,
+      ...options,
+    });
     server.backend().allow(0);
   }
   const call = (extra: object = {}) =>
-    new StreamCall(`${server.url}/v1/chat/completions`, { messages: [{ role: "user", content: "x".repeat(150) }], stream: true, ...extra });
+    new StreamCall(`${server.url}/v1/chat/completions`, {
+      messages: [{ role: "user", content: "x".repeat(150) }],
+      stream: true,
+      ...extra,
+    });
   const prefilling = () => eventually(async () => (await server.generator.status()).prefilling === 1);
 
   it("has its headers as soon as it is admitted, before the first token", async () => {
@@ -45,6 +54,24 @@ describe("a stream", () => {
     await running.toEnd();
     await waiting.toEnd();
     expect(textOf(waiting)).toBe("abcdefghij");
+  });
+
+  it("moves up when one before it leaves", async () => {
+    await start({ engine: { maxConcurrency: 1, maxPendingRequests: 3 } });
+    const running = call();
+    await running.status();
+    const waiting = [call(), call(), call()];
+    for (const each of waiting) await each.status();
+    const says = (index: number, comment: string) =>
+      eventually(() => {
+        clock.advance(1000);
+        return waiting[index]?.comments.at(-1) === comment;
+      });
+    await says(2, "queued position 3");
+    waiting[0]?.leave();
+    await says(1, "queued position 1");
+    await says(2, "queued position 2");
+    expect(server.records.filter((record) => record.event === "queued").length).toBe(3);
   });
 
   it("tells how far its prompt is", async () => {
@@ -75,7 +102,11 @@ describe("a stream", () => {
     await start();
     const running = call();
     await running.status();
-    const { status, body } = await postJson(`${server.url}/v1/chat/completions`, { messages: [{ role: "user", content: "b" }], n: 2, stream: true });
+    const { status, body } = await postJson(`${server.url}/v1/chat/completions`, {
+      messages: [{ role: "user", content: "b" }],
+      n: 2,
+      stream: true,
+    });
     expect(status).toBe(429);
     expect(body.error).toMatchObject({ code: "queue_full", type: "rate_limit_error" });
     await eventually(async () => (await server.generator.status()).waiting === 0);
@@ -107,7 +138,9 @@ describe("a stream", () => {
     await waiting.toEnd();
     expect(waiting.chunks()).toMatchObject([{ error: { code: "queue_timeout", type: "server_error" } }]);
     expect(waiting.doneCount).toBe(0);
-    const { status, headers, body } = await postJson(`${server.url}/v1/chat/completions`, { messages: [{ role: "user", content: "b" }] });
+    const { status, headers, body } = await postJson(`${server.url}/v1/chat/completions`, {
+      messages: [{ role: "user", content: "b" }],
+    });
     expect(status).toBe(503);
     expect(headers.get("retry-after")).toBe("10");
     expect(body.error).toMatchObject({ code: "queue_timeout" });
@@ -129,7 +162,10 @@ describe("a stream", () => {
       await new Promise((resolve) => setTimeout(resolve, 100));
       return settled;
     });
-    const { body } = await postJson(`${server.url}/v1/chat/completions`, { messages: [{ role: "user", content: "b" }], max_tokens: 5 });
+    const { body } = await postJson(`${server.url}/v1/chat/completions`, {
+      messages: [{ role: "user", content: "b" }],
+      max_tokens: 5,
+    });
     expect(body).toMatchObject({ choices: [{ message: { content: "zzzzz" } }] });
     expect(before).toBeLessThan(60_000);
     slow.leave();

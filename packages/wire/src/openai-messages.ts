@@ -28,6 +28,7 @@ const messageShape = {
   name: z.string("a string").optional(),
   reasoning_content: z.string("a string").optional(),
   reasoning: z.string("a string").optional(),
+  refusal: z.string("a string").optional(),
   tool_calls: z.array(toolCall, "an array of tool calls").optional(),
   tool_call_id: z.string("a string").optional(),
 };
@@ -37,7 +38,7 @@ const message = z.looseObject(messageShape, messageRule);
 const messagePolicy: FieldPolicy = {
   known: Object.keys(messageShape),
   // What answers of this and other servers carry and clients send back.
-  harmless: ["refusal", "annotations", "reasoning_details", "id", "status", "cache_control"],
+  harmless: ["annotations", "reasoning_details", "id", "status", "cache_control"],
   neutral: {
     audio: { isNeutral: () => false, reason: "this model reads text only. Leave it out." },
     function_call: { isNeutral: () => false, reason: "use tool_calls." },
@@ -60,7 +61,7 @@ function readMessage(value: unknown, at: string): ChatMessage {
   const fields = parseWith(message, body, at);
   const { role, name, tool_calls, tool_call_id } = fields;
   const common = defined({ name, tool_call_id, reasoning_content: fields.reasoning_content ?? fields.reasoning });
-  const content = readContent(fields.content, `${at}.content`, role === "assistant");
+  const content = readContent(fields.content ?? fields.refusal, `${at}.content`, role === "assistant");
   if (tool_calls === undefined || tool_calls.length === 0) return { role, content, ...common };
   const calls = tool_calls.map((call) => ({
     id: call.id,

@@ -238,6 +238,10 @@ describe("the messages of a chat request", () => {
     });
   });
 
+  it("take an assistant's refusal for what it said", () => {
+    expect(read({ role: "assistant", content: null, refusal: "No." })).toEqual({ role: "assistant", content: "No." });
+  });
+
   it("take text parts", () => {
     const parts = [
       { type: "text", text: "a", cache_control: { type: "ephemeral" } },

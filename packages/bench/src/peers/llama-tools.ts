@@ -2,6 +2,7 @@
 
 import { execFile } from "node:child_process";
 import { CodedError } from "@kvasir/kit";
+import { own } from "../owned-children.ts";
 import type { Peers } from "./peer-build.ts";
 
 /** What both sides of a comparison share. */
@@ -94,10 +95,11 @@ async function runLlamaBench(peers: Peers, args: readonly string[]): Promise<Ker
 function run(program: string, args: readonly string[]): Promise<{ output: string; commandLine: string }> {
   const commandLine = [program, ...args].join(" ");
   return new Promise((resolve, reject) => {
-    execFile(program, args, { maxBuffer: 16 * 1024 * 1024 }, (error, stdout, stderr) => {
+    const child = execFile(program, args, { maxBuffer: 16 * 1024 * 1024 }, (error, stdout, stderr) => {
       if (error) reject(new CodedError("bench_failed", `${commandLine} failed: ${stderr.slice(-1500) || error.message}`));
       else resolve({ output: stdout, commandLine });
     });
+    own(child);
   });
 }
 

@@ -13,6 +13,7 @@ import { availableParallelism, homedir } from "node:os";
 import { join } from "node:path";
 import { CodedError } from "@kvasir/kit";
 import { fingerprintOf, vectorFlags } from "../machine.ts";
+import { own } from "../owned-children.ts";
 
 export const PEER_PACKAGE = "node-llama-cpp@3.22.1";
 const BUNDLE_PATH = "package/llama/gitRelease.bundle";
@@ -111,7 +112,7 @@ async function build(folder: string, report: (line: string) => void): Promise<vo
 
 function runLogged(command: string, args: readonly string[], cwd: string, logPath: string, what: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    const child = spawn(command, args, { cwd, stdio: ["ignore", "pipe", "pipe"] });
+    const child = own(spawn(command, args, { cwd, stdio: ["ignore", "pipe", "pipe"] }));
     const append = (chunk: Buffer) => writeFileSync(logPath, chunk, { flag: "a" });
     child.stdout.on("data", append);
     child.stderr.on("data", append);

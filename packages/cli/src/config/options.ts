@@ -52,6 +52,12 @@ export const options = {
   itlTargetMs: integer(250, { least: 1 }, "longest gap in a running stream while another prompt is computed", {
     placeholder: "MS",
   }),
+  speculation: choice(
+    ["lookup", "off"],
+    "lookup",
+    "guess tokens from text that stood in the prompt or the output before, as long as it pays; the output stays the same",
+  ),
+  draftTokens: integer(8, { least: 1, most: 64 }, "tokens guessed in one step at most", { placeholder: "TOKENS" }),
   maxPendingRequests: integer(16, { least: 0 }, "requests that may wait; one more gets 429"),
   pendingTimeoutMs: integer(600_000, { least: 1 }, "longest wait of a request before it gets 503", { placeholder: "MS" }),
   temperature: automatic(

@@ -29,16 +29,19 @@ export function engineConfigOf(
   threads: number,
 ): EngineConfig {
   const { batchTokens, maxConcurrency, maxPendingRequests, itlTargetMs } = configuration;
+  const draftTokens = configuration.speculation === "off" ? 0 : configuration.draftTokens;
   return {
     library,
     modelPath: resolve(model.path),
     laneCount: plan.laneCount,
     laneTokens: plan.laneTokens,
     batchTokens,
+    // Two requests may draft in full at once; more share these rows. Each costs a row of logits.
+    outputRows: Math.min(plan.laneCount + 2 * draftTokens, batchTokens),
     threads,
     kvDtype: configuration.kvDtype,
     gpuLayers: configuration.gpuLayers ?? -1,
-    engine: { maxConcurrency, maxPendingRequests, itlTargetMs, prefillChunkTokens: batchTokens },
+    engine: { maxConcurrency, maxPendingRequests, itlTargetMs, prefillChunkTokens: batchTokens, draftTokens },
   };
 }
 

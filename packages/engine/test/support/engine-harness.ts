@@ -25,6 +25,7 @@ export const defaultOptions: EngineOptions = {
   maxPendingRequests: 16,
   itlTargetMs: 250,
   prefillChunkTokens: 32,
+  draftTokens: 0,
 };
 
 export interface Outcome {

@@ -38,7 +38,8 @@ export async function awaitAcceptance(source: EventSource, choices: number, cloc
       if (event.kind === "cancelled") return { kind: "cancelled" };
       read.push(event);
       if (event.kind === "queued" || event.kind === "admitted") accepted.add(event.choice);
-      if (accepted.size === choices || event.kind === "finished") return { kind: "accepted", events: replay(read, source, null) };
+      if (accepted.size === choices || event.kind === "finished")
+        return { kind: "accepted", events: replay(read, source, null) };
     }
   } finally {
     stopTimer();

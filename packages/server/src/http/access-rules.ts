@@ -62,7 +62,10 @@ export class AccessRules {
     if (this.#keyDigests.length === 0) return;
     const key = keyOf(headers);
     if (key === null) {
-      throw new CodedError("missing_api_key", "This server needs an API key. Send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`.");
+      throw new CodedError(
+        "missing_api_key",
+        "This server needs an API key. Send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`.",
+      );
     }
     const given = digest(key);
     // All are compared, so the time tells nothing about which one was close.

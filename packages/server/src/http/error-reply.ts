@@ -15,7 +15,10 @@ export function toCodedError(error: unknown, limits: Limits): CodedError {
   const code = frameworkCode(error);
   switch (code) {
     case "FST_ERR_CTP_BODY_TOO_LARGE":
-      return new CodedError("body_too_large", `The body is larger than ${formatBytes(limits.bodyLimitBytes)}. Send less, or raise the server's body limit.`);
+      return new CodedError(
+        "body_too_large",
+        `The body is larger than ${formatBytes(limits.bodyLimitBytes)}. Send less, or raise the server's body limit.`,
+      );
     case "FST_ERR_CTP_INVALID_MEDIA_TYPE":
     case "FST_ERR_CTP_INVALID_TYPE":
       return unsupportedMediaType("");
@@ -32,12 +35,17 @@ export function toCodedError(error: unknown, limits: Limits): CodedError {
 
 /** What a client sees of a bug of ours. */
 export function internalError(cause: unknown): CodedError {
-  return new CodedError("internal_error", "Something went wrong in the server; its log has more under this x-request-id.", { cause });
+  return new CodedError("internal_error", "Something went wrong in the server; its log has more under this x-request-id.", {
+    cause,
+  });
 }
 
 export function unsupportedMediaType(given: string): CodedError {
   const subject = given === "" ? "The body's type is not supported" : `${given.slice(0, 80)} is not supported`;
-  return new CodedError("unsupported_media_type", `${subject}. Send JSON in UTF-8, uncompressed, with \`Content-Type: application/json\`.`);
+  return new CodedError(
+    "unsupported_media_type",
+    `${subject}. Send JSON in UTF-8, uncompressed, with \`Content-Type: application/json\`.`,
+  );
 }
 
 export async function sendError(reply: FastifyReply, error: ApiError): Promise<void> {
@@ -79,8 +87,14 @@ const STATUS_TEXT: Readonly<Record<number, string>> = {
 
 function unparsedError(code: string, limits: Limits): CodedError {
   const byCode: Readonly<Record<string, readonly [ErrorCode, string]>> = {
-    HPE_HEADER_OVERFLOW: ["headers_too_large", `The headers are larger than ${formatBytes(limits.headerLimitBytes)}. Send fewer or shorter ones.`],
-    ERR_HTTP_REQUEST_TIMEOUT: ["request_timeout", `The request did not arrive within ${limits.requestTimeoutMs / 1000} s. Send it faster, or in one piece.`],
+    HPE_HEADER_OVERFLOW: [
+      "headers_too_large",
+      `The headers are larger than ${formatBytes(limits.headerLimitBytes)}. Send fewer or shorter ones.`,
+    ],
+    ERR_HTTP_REQUEST_TIMEOUT: [
+      "request_timeout",
+      `The request did not arrive within ${limits.requestTimeoutMs / 1000} s. Send it faster, or in one piece.`,
+    ],
   };
   const [errorCode, message] = byCode[code] ?? ["invalid_http", "The bytes are not a valid HTTP/1.1 request."];
   return new CodedError(errorCode, message);

@@ -9,6 +9,8 @@ import { sseComment, sseData } from "@kvasir/wire";
 
 /** Clients and proxies give up on a silent stream; two seconds is promised, this leaves room for a busy event loop. */
 const QUIET_MS = 1_500;
+/** A reader that takes nothing for that long is gone, whatever its connection says. The engine has given up on it before. */
+const STALLED_MS = 90_000;
 
 export class EventStream {
   readonly #response: ServerResponse;
@@ -60,15 +62,22 @@ export class EventStream {
     if (!this.#open) return;
     this.#lastWriteMs = this.#clock.monotonicMs();
     if (this.#response.write(text)) return;
+    const stopTimer = this.#clock.startTimer(STALLED_MS, () => this.#response.destroy());
     await new Promise<void>((resolve) => {
       this.#wakeWriter = resolve;
     });
+    stopTimer();
   }
 
   end(): void {
     if (!this.#open) return;
     this.#finish();
     this.#response.end();
+  }
+
+  #sendComment(): void {
+    this.#lastWriteMs = this.#clock.monotonicMs();
+    this.#response.write(sseComment(this.#comment()));
   }
 
   #finish(): void {
@@ -80,7 +89,7 @@ export class EventStream {
     this.#stopTimer = this.#clock.startTimer(afterMs, () => {
       const quietMs = this.#clock.monotonicMs() - this.#lastWriteMs;
       // Bytes that the reader has not taken yet are not silence.
-      if (quietMs >= QUIET_MS && !this.#response.writableNeedDrain) void this.write(sseComment(this.#comment()));
+      if (quietMs >= QUIET_MS && !this.#response.writableNeedDrain) this.#sendComment();
       this.#watch(quietMs >= QUIET_MS ? QUIET_MS : QUIET_MS - quietMs);
     });
   }

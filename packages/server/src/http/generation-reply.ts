@@ -25,7 +25,12 @@ import { EventStream } from "./event-stream.ts";
 import { LiveChoices } from "./live-choices.ts";
 import type { ServerContext } from "./server-context.ts";
 
-export async function replyWithGeneration(context: ServerContext, reply: FastifyReply, parsed: ParsedRequest, dialect: Dialect): Promise<void> {
+export async function replyWithGeneration(
+  context: ServerContext,
+  reply: FastifyReply,
+  parsed: ParsedRequest,
+  dialect: Dialect,
+): Promise<void> {
   const { request, output } = parsed;
   const { controller, end } = context.active.begin();
   const response = reply.raw;
@@ -34,7 +39,11 @@ export async function replyWithGeneration(context: ServerContext, reply: Fastify
   };
   response.once("close", leave);
   if (response.destroyed) leave();
-  const trace = new RequestTrace(request, output.stream, { log: context.log, metrics: context.metrics.requests, clock: context.clock });
+  const trace = new RequestTrace(request, output.stream, {
+    log: context.log,
+    metrics: context.metrics.requests,
+    clock: context.clock,
+  });
   try {
     const events = traced(context.generator.generate(request, controller.signal), trace);
     const facts: ResponseFacts = {
@@ -64,7 +73,13 @@ async function* traced(events: EventSource, trace: RequestTrace): EventSource {
   }
 }
 
-async function whole(reply: FastifyReply, { request }: ParsedRequest, dialect: Dialect, facts: ResponseFacts, events: EventSource): Promise<void> {
+async function whole(
+  reply: FastifyReply,
+  { request }: ParsedRequest,
+  dialect: Dialect,
+  facts: ResponseFacts,
+  events: EventSource,
+): Promise<void> {
   const body = new OpenAiBody(facts, dialect, request.topLogprobs !== null);
   for await (const event of events) {
     body.take(event);

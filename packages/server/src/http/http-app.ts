@@ -32,7 +32,11 @@ const TIMEOUT_CHECK_MS = 1_000;
 const ID_PREFIXES: Readonly<Record<string, string>> = { "/v1/chat/completions": "chatcmpl-", "/v1/completions": "cmpl-" };
 
 /** @param isClosing asked at each request: a server that closes takes no new ones */
-export function createHttpApp(options: ServerOptions, context: ServerContext, refusal: () => CodedError | null): FastifyInstance {
+export function createHttpApp(
+  options: ServerOptions,
+  context: ServerContext,
+  refusal: () => CodedError | null,
+): FastifyInstance {
   const access = new AccessRules(options);
   const routes = new RouteTable();
   const app = fastify({
@@ -120,10 +124,14 @@ function allowOrigin({ headers }: FastifyRequest, reply: FastifyReply): void {
     .header("vary", "Origin")
     .header("access-control-expose-headers", "x-request-id, retry-after")
     .header("access-control-allow-methods", "GET, POST")
-    .header("access-control-allow-headers", headers["access-control-request-headers"] ?? "authorization, content-type, x-api-key")
+    .header(
+      "access-control-allow-headers",
+      headers["access-control-request-headers"] ?? "authorization, content-type, x-api-key",
+    )
     .header("access-control-max-age", "600");
   // A public page that calls a private address asks for this too.
-  if (headers["access-control-request-private-network"] === "true") void reply.header("access-control-allow-private-network", "true");
+  if (headers["access-control-request-private-network"] === "true")
+    void reply.header("access-control-allow-private-network", "true");
 }
 
 function pathOf(url: string): string {

@@ -4,7 +4,7 @@
  */
 
 import type { AddressInfo } from "node:net";
-import { type Clock, CodedError, newRequestId } from "@kvasir/kit";
+import { type Clock, CodedError, newRequestId, type StopTimer } from "@kvasir/kit";
 import type { FastifyInstance } from "fastify";
 import type { Generator } from "../generator.ts";
 import { RequestLog, type RecordWriter } from "../observe/request-log.ts";
@@ -37,6 +37,10 @@ export interface RunningServer {
   close(options: { readonly drainMs: number }): Promise<void>;
 }
 
+/** How long a client that is cut has to take its error. */
+const FAREWELL_MS = 1_000;
+const IDLE_CHECK_MS = 50;
+
 /** @throws CodedError port_in_use, invalid_configuration */
 export async function startServer(options: ServerOptions, parts: ServerParts): Promise<RunningServer> {
   const server = new HttpServer(options, parts);
@@ -51,6 +55,7 @@ class HttpServer implements RunningServer {
   readonly #active = new ActiveRequests();
   #address: ServerAddress | null = null;
   #closed: Promise<void> | null = null;
+  #stopTimer: StopTimer = () => {};
 
   constructor(options: ServerOptions, { generator, clock, requestLog, onInternalError }: ServerParts) {
     const instanceId = newRequestId("srv_");
@@ -89,7 +94,8 @@ class HttpServer implements RunningServer {
   }
 
   close({ drainMs }: { readonly drainMs: number }): Promise<void> {
-    this.#clock.startTimer(drainMs, () => this.#active.abortAll(shuttingDown()));
+    if (drainMs > 0) this.#clock.startTimer(drainMs, () => this.#cut());
+    else this.#cut();
     this.#closed ??= this.#end();
     return this.#closed;
   }
@@ -98,11 +104,24 @@ class HttpServer implements RunningServer {
     const { server } = this.#app;
     // Listening ends now; connections without a request are closed, the others when their answer is out.
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-    server.closeIdleConnections();
     await this.#active.idle();
-    server.closeIdleConnections();
+    this.#closeIdle();
     await closed;
+    this.#stopTimer();
     await this.#app.close();
+  }
+
+  /** Node closes the connections that are idle at the moment of the call; an answer may still be on its way out. */
+  #closeIdle(): void {
+    const { server } = this.#app;
+    server.closeIdleConnections();
+    this.#stopTimer = this.#clock.startTimer(IDLE_CHECK_MS, () => this.#closeIdle());
+  }
+
+  /** Ends what still runs; a client that does not even read its error is disconnected. */
+  #cut(): void {
+    this.#active.abortAll(shuttingDown());
+    this.#clock.startTimer(FAREWELL_MS, () => this.#app.server.closeAllConnections());
   }
 }
 
@@ -113,10 +132,16 @@ function shuttingDown(): CodedError {
 function listenError(cause: unknown, host: string, port: number): unknown {
   const code = cause instanceof Error && "code" in cause ? cause.code : null;
   if (code === "EADDRINUSE") {
-    return new CodedError("port_in_use", `Port ${port} on ${host} is taken. Stop what holds it, or choose another port.`, { cause });
+    return new CodedError("port_in_use", `Port ${port} on ${host} is taken. Stop what holds it, or choose another port.`, {
+      cause,
+    });
   }
   if (code === "EACCES" || code === "EADDRNOTAVAIL" || code === "ENOTFOUND") {
-    return new CodedError("invalid_configuration", `The address ${host}:${port} cannot be listened on (${code}). Choose another one.`, { cause });
+    return new CodedError(
+      "invalid_configuration",
+      `The address ${host}:${port} cannot be listened on (${code}). Choose another one.`,
+      { cause },
+    );
   }
   return cause;
 }

@@ -20,7 +20,11 @@ export function addModelRoutes(app: FastifyInstance, { generator }: ServerContex
     const name = request.params["*"];
     const { id, aliases } = generator.model;
     if (name === id || aliases.includes(name)) return modelEntry(generator);
-    throw new CodedError("model_not_found", `The model ${JSON.stringify(name).slice(0, 80)} is not here. This server has ${JSON.stringify(id)}.`, { param: "model" });
+    throw new CodedError(
+      "model_not_found",
+      `The model ${JSON.stringify(name).slice(0, 80)} is not here. This server has ${JSON.stringify(id)}.`,
+      { param: "model" },
+    );
   });
 
   app.post("/tokenize", async (request) => {

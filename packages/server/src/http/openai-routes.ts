@@ -1,7 +1,14 @@
 /** `/v1/chat/completions` and `/v1/completions`. */
 
 import type { RequestId } from "@kvasir/kit";
-import { chatDialect, completionDialect, parseChatRequest, parseCompletionRequest, type ParsedCompletionRequest, type Prompt } from "@kvasir/wire";
+import {
+  chatDialect,
+  completionDialect,
+  parseChatRequest,
+  parseCompletionRequest,
+  type ParsedCompletionRequest,
+  type Prompt,
+} from "@kvasir/wire";
 import type { FastifyInstance } from "fastify";
 import { replyWithGeneration } from "./generation-reply.ts";
 import type { ServerContext } from "./server-context.ts";

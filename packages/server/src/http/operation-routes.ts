@@ -13,15 +13,17 @@ export function addOperationRoutes(app: FastifyInstance, context: ServerContext)
   const { generator, metrics, clock } = context;
 
   app.get("/", async (_request, reply) => {
-    await reply.type("text/plain; charset=utf-8").send(
-      [
-        `Kvasir ${context.version}: a local inference server. It serves ${generator.model.id}.`,
-        "",
-        "POST /v1/chat/completions   POST /v1/completions   GET /v1/models",
-        "POST /tokenize   POST /detokenize   GET /health   GET /ready   GET /metrics",
-        "",
-      ].join("\n"),
-    );
+    await reply
+      .type("text/plain; charset=utf-8")
+      .send(
+        [
+          `Kvasir ${context.version}: a local inference server. It serves ${generator.model.id}.`,
+          "",
+          "POST /v1/chat/completions   POST /v1/completions   GET /v1/models",
+          "POST /tokenize   POST /detokenize   GET /health   GET /ready   GET /metrics",
+          "",
+        ].join("\n"),
+      );
     return reply;
   });
 
@@ -57,7 +59,10 @@ export function refusalOf({ state, loadProgress }: Pick<Generator, "state" | "lo
     case "ready":
       return null;
     case "starting":
-      return new CodedError("engine_starting", `The model is loading (${Math.floor(loadProgress * 100)} %). Try again in a moment.`);
+      return new CodedError(
+        "engine_starting",
+        `The model is loading (${Math.floor(loadProgress * 100)} %). Try again in a moment.`,
+      );
     case "restarting":
       return new CodedError("engine_unavailable", "The engine is being restarted. Try again in a moment.");
     case "failed":

@@ -25,7 +25,10 @@ export class RouteTable {
   refusal(method: string, path: string): CodedError {
     const allowed = this.allowed(path);
     if (allowed.length > 0) {
-      return new CodedError("method_not_allowed", `${method} is not possible on ${path.slice(0, 100)}. Use ${allowed.join(" or ")}.`);
+      return new CodedError(
+        "method_not_allowed",
+        `${method} is not possible on ${path.slice(0, 100)}. Use ${allowed.join(" or ")}.`,
+      );
     }
     return new CodedError("route_not_found", `There is no ${path.slice(0, 100)} here. GET / lists what there is.`);
   }

@@ -21,7 +21,9 @@ export class EngineMetrics {
       kvCapacity: gauge("Tokens that all lanes can hold.", ["kvasir_kv_capacity_tokens"]),
       kvBytes: gauge("Bytes of device memory that the KV of all lanes occupies.", ["kvasir_kv_bytes"]),
       kvUsage: gauge("Share of the KV capacity that running requests use, 0 to 1.", ["vllm:kv_cache_usage_perc"]),
-      memory: gauge("Resident bytes of the server process; the engine is a process of its own.", ["kvasir_server_resident_bytes"]),
+      memory: gauge("Resident bytes of the server process; the engine is a process of its own.", [
+        "kvasir_server_resident_bytes",
+      ]),
       steps: gauge("Steps since the engine started.", ["kvasir_engine_steps"]),
       stepSeconds: gauge("Seconds spent in steps since the engine started.", ["kvasir_engine_step_seconds"]),
       decodeRows: gauge("Rows decoded; divided by the decode steps it is the mean batch.", ["kvasir_engine_decode_rows"]),
@@ -30,7 +32,11 @@ export class EngineMetrics {
   }
 
   /** @param status null when the engine does not answer: its last numbers stay */
-  refresh(generator: Generator, inFlight: { readonly running: number; readonly waiting: number }, status: EngineStatus | null): void {
+  refresh(
+    generator: Generator,
+    inFlight: { readonly running: number; readonly waiting: number },
+    status: EngineStatus | null,
+  ): void {
     const gauges = this.#gauges;
     gauges.running.set(inFlight.running);
     gauges.waiting.set(inFlight.waiting);

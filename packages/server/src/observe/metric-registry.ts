@@ -53,7 +53,10 @@ export class MetricRegistry {
 
   /** @param options.buckets upper bounds */
   histogram(options: SeriesOptions & { readonly buckets: readonly number[] }): HistogramSeries {
-    const histograms = this.#each(options, (configuration) => new Histogram({ ...configuration, buckets: [...options.buckets] }));
+    const histograms = this.#each(
+      options,
+      (configuration) => new Histogram({ ...configuration, buckets: [...options.buckets] }),
+    );
     return {
       observe: (value) => {
         for (const histogram of histograms) histogram.observe(value);

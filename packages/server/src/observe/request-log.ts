@@ -16,7 +16,15 @@ export interface RecordWriter {
 
 export const noRecordWriter: RecordWriter = { write: () => {}, close: async () => {} };
 
-export type RequestLogEvent = "received" | "queued" | "admitted" | "first_token" | "finished" | "failed" | "cancelled" | "rejected";
+export type RequestLogEvent =
+  | "received"
+  | "queued"
+  | "admitted"
+  | "first_token"
+  | "finished"
+  | "failed"
+  | "cancelled"
+  | "rejected";
 
 export class RequestLog {
   readonly #writer: RecordWriter;

@@ -33,7 +33,8 @@ export class RequestMetrics {
 
   constructor(registry: MetricRegistry) {
     const counter = (help: string, names: string[], labels: string[] = []) => registry.counter({ help, names, labels });
-    const histogram = (help: string, buckets: readonly number[], ...names: string[]) => registry.histogram({ help, buckets, names });
+    const histogram = (help: string, buckets: readonly number[], ...names: string[]) =>
+      registry.histogram({ help, buckets, names });
     this.#counters = {
       requests: counter("Requests by how they ended.", ["kvasir_requests_total"], ["protocol", "outcome"]),
       success: counter("Choices that finished, by reason.", ["vllm:request_success_total"], ["finished_reason"]),
@@ -51,16 +52,56 @@ export class RequestMetrics {
     const edge = "measured in the server process, tokenization included";
     const engine = "on the engine's clock";
     this.#histograms = {
-      firstToken: histogram(`Seconds from a request to its first token, ${edge}.`, waitSeconds, "kvasir_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"),
-      gap: histogram(`Seconds between two tokens of a choice, ${edge}.`, tokenSeconds, "kvasir_inter_token_seconds", "vllm:inter_token_latency_seconds"),
-      request: histogram(`Seconds from a request to its end, ${edge}.`, waitSeconds, "kvasir_request_seconds", "vllm:e2e_request_latency_seconds"),
-      queue: histogram(`Seconds in the queue, ${engine}.`, waitSeconds, "kvasir_queue_seconds", "vllm:request_queue_time_seconds"),
+      firstToken: histogram(
+        `Seconds from a request to its first token, ${edge}.`,
+        waitSeconds,
+        "kvasir_time_to_first_token_seconds",
+        "vllm:time_to_first_token_seconds",
+      ),
+      gap: histogram(
+        `Seconds between two tokens of a choice, ${edge}.`,
+        tokenSeconds,
+        "kvasir_inter_token_seconds",
+        "vllm:inter_token_latency_seconds",
+      ),
+      request: histogram(
+        `Seconds from a request to its end, ${edge}.`,
+        waitSeconds,
+        "kvasir_request_seconds",
+        "vllm:e2e_request_latency_seconds",
+      ),
+      queue: histogram(
+        `Seconds in the queue, ${engine}.`,
+        waitSeconds,
+        "kvasir_queue_seconds",
+        "vllm:request_queue_time_seconds",
+      ),
       restore: histogram(`Seconds of copying stored KV, ${engine}.`, waitSeconds, "kvasir_restore_seconds"),
-      prefill: histogram(`Seconds from lane to first token, ${engine}.`, waitSeconds, "kvasir_prefill_seconds", "vllm:request_prefill_time_seconds"),
-      decode: histogram(`Seconds from first token to last, ${engine}.`, waitSeconds, "kvasir_decode_seconds", "vllm:request_decode_time_seconds"),
+      prefill: histogram(
+        `Seconds from lane to first token, ${engine}.`,
+        waitSeconds,
+        "kvasir_prefill_seconds",
+        "vllm:request_prefill_time_seconds",
+      ),
+      decode: histogram(
+        `Seconds from first token to last, ${engine}.`,
+        waitSeconds,
+        "kvasir_decode_seconds",
+        "vllm:request_decode_time_seconds",
+      ),
       inference: histogram(`Seconds from lane to last token, ${engine}.`, waitSeconds, "vllm:request_inference_time_seconds"),
-      promptTokens: histogram("Prompt tokens of a choice.", tokenCounts, "kvasir_request_prompt_tokens", "vllm:request_prompt_tokens"),
-      outputTokens: histogram("Generated tokens of a choice.", tokenCounts, "kvasir_request_generated_tokens", "vllm:request_generation_tokens"),
+      promptTokens: histogram(
+        "Prompt tokens of a choice.",
+        tokenCounts,
+        "kvasir_request_prompt_tokens",
+        "vllm:request_prompt_tokens",
+      ),
+      outputTokens: histogram(
+        "Generated tokens of a choice.",
+        tokenCounts,
+        "kvasir_request_generated_tokens",
+        "vllm:request_generation_tokens",
+      ),
       maxTokens: histogram("max_tokens of requests that set it.", tokenCounts, "vllm:request_params_max_tokens"),
       choices: histogram("n of a request.", choiceCounts, "vllm:request_params_n"),
     };
@@ -124,7 +165,8 @@ export class RequestMetrics {
     this.#counters.outputTokens.inc(report.outputTokens);
     this.#counters.promptTokens.inc(report.computedTokens, { source: "computed" });
     this.#counters.promptTokens.inc(report.cachedTokens, { source: "device" });
-    if (report.resetReason !== "none" && report.resetReason !== "cold") this.#counters.resets.inc(1, { reason: report.resetReason });
+    if (report.resetReason !== "none" && report.resetReason !== "cold")
+      this.#counters.resets.inc(1, { reason: report.resetReason });
     this.#histograms.queue.observe(queueMs / 1000);
     this.#histograms.restore.observe(restoreMs / 1000);
     if (!complete) return;

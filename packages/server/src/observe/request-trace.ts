@@ -37,7 +37,12 @@ export class RequestTrace {
     this.#protocol = request.protocol;
     this.#arrivedMs = parts.clock.monotonicMs();
     const choices = request.prompts.length * request.choices;
-    this.#choices = Array.from({ length: choices }, () => ({ phase: "received", lastOutputMs: null, finishReason: null, stopText: null }));
+    this.#choices = Array.from({ length: choices }, () => ({
+      phase: "received",
+      lastOutputMs: null,
+      finishReason: null,
+      stopText: null,
+    }));
     parts.metrics.arrived(request);
     parts.metrics.moved(this, "received");
     parts.log.write("received", request.id, {
@@ -65,6 +70,8 @@ export class RequestTrace {
     invariant(!this.#ended, `request ${this.#id} got the event ${event.kind} after its end`);
     switch (event.kind) {
       case "queued":
+        // A new place in the queue is no new phase.
+        if (this.#choice(event.choice).phase === "queued") return;
         this.#choice(event.choice).phase = "queued";
         metrics.moved(this, this.phase);
         log.write("queued", this.#id, { choice: event.choice, position: event.position });

@@ -1,6 +1,13 @@
 /** A scripted backend whose decode calls wait for permission: a test decides how far a generation gets. */
 
-import { type Backend, type BackendFacts, type Batch, type DecodeOutcome, ScriptedBackend, type ScriptedBackendOptions } from "@kvasir/engine";
+import {
+  type Backend,
+  type BackendFacts,
+  type Batch,
+  type DecodeOutcome,
+  ScriptedBackend,
+  type ScriptedBackendOptions,
+} from "@kvasir/engine";
 
 export class HeldBackend implements Backend {
   readonly #inner: ScriptedBackend;

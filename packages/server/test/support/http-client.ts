@@ -88,7 +88,9 @@ export class StreamCall {
 
   /** Parsed `data` events without `[DONE]`. */
   chunks<Chunk = StreamChunk>(): Chunk[] {
-    return this.items.flatMap((item) => (item.kind === "data" && item.data !== "[DONE]" ? [JSON.parse(item.data) as Chunk] : []));
+    return this.items.flatMap((item) =>
+      item.kind === "data" && item.data !== "[DONE]" ? [JSON.parse(item.data) as Chunk] : [],
+    );
   }
 
   get comments(): string[] {

@@ -12,7 +12,7 @@ const mainPath = fileURLToPath(new URL("../../../cli/src/main.ts", import.meta.u
 
 export const tinyModel = "tiny-qwen3";
 
-export class KvasirProcess {
+export class KvasirProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
   readonly #folder: string;
   #output = "";
@@ -80,6 +80,11 @@ export class KvasirProcess {
       this.#child.kill("SIGINT");
     }
     await this.ended;
+  }
+
+  /** `await using`: stopped however the test ends. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
   }
 }
 

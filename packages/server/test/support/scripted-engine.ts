@@ -13,7 +13,13 @@ import {
 import { systemClock } from "@kvasir/kit";
 import type { LaunchedEngine, LaunchEngine } from "../../src/engine-supervisor.ts";
 
-export const engineDefaults: EngineOptions = { maxConcurrency: 2, maxPendingRequests: 4, itlTargetMs: 250, prefillChunkTokens: 64 };
+export const engineDefaults: EngineOptions = {
+  maxConcurrency: 2,
+  maxPendingRequests: 4,
+  itlTargetMs: 250,
+  prefillChunkTokens: 64,
+  draftTokens: 0,
+};
 
 export interface ScriptedEngines {
   readonly launch: LaunchEngine;
