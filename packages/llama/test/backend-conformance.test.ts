@@ -1,12 +1,12 @@
 import { backendConformance } from "@kvasir/engine/testing";
 import { describe, expect, test } from "vitest";
 import { openLlamaBackend } from "../src/index.ts";
-import { type TinyModel, tinyModelPath } from "./support/tiny-models.ts";
+import { type TinyModelName, tinyModelPath } from "../../../fixtures/tiny-models.ts";
 
 const text = "naïve 🙂 text";
 const texts = [{ tokens: [...new TextEncoder().encode(text)], text }];
 
-const models: readonly TinyModel[] = ["tiny-qwen3", "tiny-gemma3", "tiny-deepseek2", "tiny-qwen35"];
+const models: readonly TinyModelName[] = ["tiny-qwen3", "tiny-gemma3", "tiny-deepseek2", "tiny-qwen35"];
 
 describe.each(models)("libllama on %s", (model) => {
   const open = () =>

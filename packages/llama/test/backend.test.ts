@@ -1,7 +1,7 @@
 import { Batch } from "@kvasir/engine";
 import { describe, expect, test } from "vitest";
 import { type LlamaBackendOptions, type LogLine, openLlamaBackend } from "../src/index.ts";
-import { tinyModelPath } from "./support/tiny-models.ts";
+import { tinyModelPath } from "../../../fixtures/tiny-models.ts";
 
 const open = (options: Partial<LlamaBackendOptions> = {}) =>
   openLlamaBackend({

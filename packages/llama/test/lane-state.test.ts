@@ -3,9 +3,9 @@ import { CodedError } from "@kvasir/kit";
 import { describe, expect, test } from "vitest";
 import { type LaneStateBackend, openLlamaBackend, readLaneStateLayout } from "../src/index.ts";
 import { bytesPerToken } from "../src/lane-state-layout.ts";
-import { type TinyModel, tinyModelPath } from "./support/tiny-models.ts";
+import { type TinyModelName, tinyModelPath } from "../../../fixtures/tiny-models.ts";
 
-const open = (model: TinyModel, laneTokens = 512) =>
+const open = (model: TinyModelName, laneTokens = 512) =>
   openLlamaBackend({ modelPath: tinyModelPath(model), laneCount: 3, laneTokens, batchTokens: 128, threads: 1 });
 
 const promptOf = (seed: number, length: number) => Array.from({ length }, (_, index) => (seed * 37 + index * index * 7) % 256);
@@ -26,12 +26,11 @@ async function feed(backend: Backend, lane: number, tokens: readonly number[]): 
 }
 
 /** KV bytes a token and recurrent bytes a lane, from fixtures/models/README.md (gemma3 with all cells of windowed layers). */
-const sizes: ReadonlyArray<readonly [TinyModel, kvBytes: number, recurrentBytes: number, caches: number]> = [
+const sizes: ReadonlyArray<readonly [TinyModelName, kvBytes: number, recurrentBytes: number, caches: number]> = [
   ["tiny-qwen3", 2048, 0, 1],
   ["tiny-gemma3", 1536, 0, 2],
   ["tiny-deepseek2", 2304, 0, 1],
   ["tiny-qwen35", 512, 215_040, 1],
-  ["tiny-moe", 1024, 0, 1],
 ];
 
 describe.each(sizes)("lane states of %s", (model, kvBytes, recurrentBytes, caches) => {

@@ -15,7 +15,7 @@ import { bindFunctions, hasNextn, nextnSymbols, prototypes, type SymbolSource } 
 import { roundTrip } from "../src/round-trip.ts";
 import { constants, contextParamsType, structTypes } from "../src/structs.ts";
 import { Vocabulary } from "../src/vocabulary.ts";
-import { tinyModelPath } from "./support/tiny-models.ts";
+import { tinyModelPath } from "../../../fixtures/tiny-models.ts";
 
 const mismatch = (message: RegExp) =>
   expect.objectContaining({ code: "library_mismatch", message: expect.stringMatching(message) });

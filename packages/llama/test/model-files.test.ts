@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { openLlamaBackend, openTokenizer } from "../src/index.ts";
-import { tinyModelPath } from "./support/tiny-models.ts";
+import { tinyModelPath } from "../../../fixtures/tiny-models.ts";
 
 let directory: string;
 

@@ -5,7 +5,7 @@ import type { Tokenizer } from "@kvasir/engine";
 import fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { openTokenizer } from "../src/index.ts";
-import { tinyModelPath } from "./support/tiny-models.ts";
+import { tinyModelPath } from "../../../fixtures/tiny-models.ts";
 
 let tokenizer: Tokenizer;
 let directory: string;

@@ -173,20 +173,8 @@ function total(reports: readonly ChoiceReport[], count: (report: ChoiceReport) =
 }
 
 function reportOf(choice: number, result: EngineResult): ChoiceReport {
-  const { promptTokens, cachedTokens, computedTokens, outputTokens, resetReason, divergedAt, meanDecodeBatch, lane, timings } =
-    result;
-  return {
-    choice,
-    promptTokens,
-    cachedTokens,
-    computedTokens,
-    outputTokens,
-    resetReason,
-    divergedAt,
-    meanDecodeBatch,
-    lane,
-    timings,
-  };
+  const { reason: _reason, stopText: _stopText, ...report } = result;
+  return { choice, ...report };
 }
 
 function fromRecordOrAbort(

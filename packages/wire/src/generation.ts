@@ -89,6 +89,9 @@ export interface ChoiceReport {
   readonly resetReason: string;
   /** The first prompt token that differs from what was held, for a rewritten prompt. */
   readonly divergedAt: number | null;
+  /** Tokens that speculation guessed, and how many of them were right. */
+  readonly draftedTokens: number;
+  readonly acceptedTokens: number;
   readonly meanDecodeBatch: number;
   readonly lane: number | null;
   readonly timings: PhaseTimings;

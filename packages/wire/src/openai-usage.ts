@@ -38,11 +38,16 @@ export interface TimingsBody {
   readonly restore_ms: number;
   readonly prefill_ms: number;
   readonly decode_ms: number;
+  /** Only where speculation drafted. */
+  readonly draft_n?: number;
+  readonly draft_n_accepted?: number;
 }
 
-export type TimedCounts = Pick<ChoiceReport, "cachedTokens" | "computedTokens" | "outputTokens" | "timings">;
+export type TimedCounts = Pick<ChoiceReport, "cachedTokens" | "computedTokens" | "outputTokens" | "timings"> &
+  Partial<Pick<ChoiceReport, "draftedTokens" | "acceptedTokens">>;
 
-export function timingsBody({ cachedTokens, computedTokens, outputTokens, timings }: TimedCounts): TimingsBody {
+export function timingsBody(counts: TimedCounts): TimingsBody {
+  const { cachedTokens, computedTokens, outputTokens, timings, draftedTokens = 0, acceptedTokens = 0 } = counts;
   const { queueMs, restoreMs, prefillMs, decodeMs } = timings;
   const laterTokens = Math.max(outputTokens - 1, 0);
   return {
@@ -59,6 +64,7 @@ export function timingsBody({ cachedTokens, computedTokens, outputTokens, timing
     restore_ms: restoreMs,
     prefill_ms: prefillMs,
     decode_ms: decodeMs,
+    ...(draftedTokens > 0 ? { draft_n: draftedTokens, draft_n_accepted: acceptedTokens } : {}),
   };
 }
 

@@ -15,6 +15,8 @@ const report: ChoiceReport = {
   outputTokens: 3,
   resetReason: "none",
   divergedAt: null,
+  draftedTokens: 0,
+  acceptedTokens: 0,
   meanDecodeBatch: 1,
   lane: 0,
   timings: { queueMs: 1, restoreMs: 0, prefillMs: 12, decodeMs: 20 },

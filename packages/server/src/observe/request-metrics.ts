@@ -48,6 +48,14 @@ export class RequestMetrics {
       outputTokens: counter("Generated tokens.", ["kvasir_generated_tokens_total", "vllm:generation_tokens_total"]),
       cacheQueries: counter("Prompt tokens that were looked up.", ["vllm:prefix_cache_queries_total"]),
       cacheHits: counter("Prompt tokens whose KV existed.", ["vllm:prefix_cache_hits_total"]),
+      drafted: counter("Tokens that speculation guessed.", [
+        "kvasir_drafted_tokens_total",
+        "vllm:spec_decode_num_draft_tokens_total",
+      ]),
+      accepted: counter("Guessed tokens that were right.", [
+        "kvasir_accepted_tokens_total",
+        "vllm:spec_decode_num_accepted_tokens_total",
+      ]),
     };
     const edge = "measured in the server process, tokenization included";
     const engine = "on the engine's clock";
@@ -163,6 +171,8 @@ export class RequestMetrics {
     const { queueMs, restoreMs, prefillMs, decodeMs } = report.timings;
     this.#counters.vllmPromptTokens.inc(report.promptTokens);
     this.#counters.outputTokens.inc(report.outputTokens);
+    this.#counters.drafted.inc(report.draftedTokens);
+    this.#counters.accepted.inc(report.acceptedTokens);
     this.#counters.promptTokens.inc(report.computedTokens, { source: "computed" });
     this.#counters.promptTokens.inc(report.cachedTokens, { source: "device" });
     if (report.resetReason !== "none" && report.resetReason !== "cold")

@@ -161,6 +161,8 @@ export class RequestTrace {
       output_tokens: counts.outputTokens,
       reset_reason: counts.resetReason,
       diverged_at: counts.divergedAt,
+      drafted_tokens: counts.draftedTokens,
+      accepted_tokens: counts.acceptedTokens,
       mean_decode_batch: counts.meanDecodeBatch,
       lane: counts.lane,
       queue_ms: timings.queueMs,
