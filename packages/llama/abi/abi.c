@@ -1,8 +1,8 @@
 /* Prints the sizes, offsets and constants of the llama.cpp release headers as JSON, for the library check at start.
  *
- *   cc -I "$KVASIR_LLAMA_HEADERS/include" -I "$KVASIR_LLAMA_HEADERS/ggml/include" abi.c -o abi && ./abi > layout.json
+ *   cc -I "$LLAMA_CPP_HEADERS/include" -I "$LLAMA_CPP_HEADERS/ggml/include" abi.c -o abi && ./abi > layout.json
  *
- * where KVASIR_LLAMA_HEADERS is the llama.cpp source tree of the release that the pinned packages carry. A test does this
+ * where LLAMA_CPP_HEADERS is the llama.cpp source tree of the release that the pinned packages carry. A test does this
  * and compares with the layout.json of the repository.
  */
 

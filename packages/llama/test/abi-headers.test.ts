@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { expectedLayout } from "../src/abi-layout.ts";
 
-const headers = process.env["KVASIR_LLAMA_HEADERS"];
+const headers = process.env["LLAMA_CPP_HEADERS"];
 const compiler = process.env["CC"] ?? "cc";
 
 test.skipIf(whyNot() !== null)(
@@ -33,7 +33,7 @@ test.skipIf(whyNot() !== null)(
 );
 
 function whyNot(): string | null {
-  if (headers === undefined) return "KVASIR_LLAMA_HEADERS does not name a llama.cpp v0.5.0 source tree";
+  if (headers === undefined) return "LLAMA_CPP_HEADERS does not name a llama.cpp v0.5.0 source tree";
   if (!existsSync(join(headers, "include/llama.h"))) return `${headers} has no include/llama.h`;
   return spawnSync(compiler, ["--version"]).status === 0 ? null : `there is no C compiler "${compiler}"`;
 }
