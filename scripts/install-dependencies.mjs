@@ -37,7 +37,11 @@ export async function ensureDependencies(root) {
 /** @param {string} root */
 async function install(root) {
   try {
-    await runNpm(["ci", "--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error"], root, "installing the dependencies of the lockfile");
+    await runNpm(
+      ["ci", "--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error"],
+      root,
+      "installing the dependencies of the lockfile",
+    );
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw new BootstrapError(
