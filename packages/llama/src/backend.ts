@@ -5,7 +5,7 @@
  * decode runs. Whatever would make libllama end the process (ids, rows, positions out of range) is refused before the call.
  */
 
-import type { Backend, BackendFacts, Batch, DecodeOutcome } from "@kvasir/engine";
+import type { Backend, BackendFacts, Batch, DecodeOutcome, LaneRows } from "@kvasir/engine";
 import { CodedError, invariant } from "@kvasir/kit";
 import koffi from "koffi";
 import { AbortFlag } from "./abort-flag.ts";
@@ -13,9 +13,11 @@ import { BatchMemory } from "./batch-memory.ts";
 import { BatchOrder } from "./batch-order.ts";
 import type { LlamaContext } from "./context.ts";
 import { type LaneState, type LaneStateBackend, LaneStates } from "./lane-state.ts";
+import { LlamaLaneRows } from "./lane-rows.ts";
 import { Lanes } from "./lanes.ts";
 import type { LogMark } from "./library-log.ts";
 import { callAsync } from "./native-functions.ts";
+import { fillLane, rowsFault } from "./rows-self-test.ts";
 import type { Address } from "./structs.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
@@ -47,6 +49,8 @@ export class LlamaBackend implements Backend, LaneStateBackend {
   #running: Promise<unknown> | null = null;
   #closed = false;
 
+  #rows: LlamaLaneRows | null = null;
+
   /** Takes the context and its model over and closes them with itself. */
   constructor(parts: BackendParts) {
     const { context, vocabulary, facts } = parts;
@@ -66,6 +70,11 @@ export class LlamaBackend implements Backend, LaneStateBackend {
     if (!this.#lanes.isRecurrent) {
       library.native.llama_set_abort_callback(context.handle, this.#abortFlag.callback, this.#abortFlag.data);
     }
+  }
+
+  /** The library file that computes here. */
+  get libraryFile(): string {
+    return this.#context.model.library.location.llama;
   }
 
   pieceOf(token: number): Uint8Array {
@@ -125,6 +134,27 @@ export class LlamaBackend implements Backend, LaneStateBackend {
     if (this.#running !== null) this.#abortFlag.raise();
   }
 
+  /**
+   * Rows of single token ranges, for a prefix store. To be asked once, while every lane is empty.
+   * @returns the rows, or why this model's memory is not cut into pages
+   */
+  async openRows(): Promise<{ readonly rows: LaneRows } | { readonly refusal: string }> {
+    if (this.#lanes.isRecurrent) return { refusal: "recurrent layers can only go on where they stopped" };
+    const stream = this.#context.model.library.stateStream();
+    if (stream === null) return { refusal: "this build of libllama does not export the functions that pages need" };
+    await fillLane(this);
+    const rows = LlamaLaneRows.of(this.#context, this.#lanes, stream, 0);
+    const refusal = rows === null ? "its exported state is not laid out as known" : await rowsFault(this, rows);
+    this.truncate(0, 0);
+    if (rows === null || refusal !== null) {
+      stream.free();
+      return { refusal: refusal ?? "" };
+    }
+    this.#rows = rows;
+    this.#lanes.onCut = (lane) => rows.forget(lane);
+    return { rows };
+  }
+
   laneStateBytes(lane: number): number {
     this.#assertIdle();
     return this.#states.bytesOf(lane);
@@ -148,6 +178,7 @@ export class LlamaBackend implements Backend, LaneStateBackend {
     this.abort();
     await this.#running?.catch(() => undefined); // its caller has the error
     this.#logitsViews.clear();
+    this.#rows?.free();
     this.#context.close();
     this.#abortFlag.free();
     this.#memory.free();

@@ -1,4 +1,5 @@
 export { checkLibrary, type LibraryCheckOptions, type LibraryReport } from "./check-library.ts";
+export type { LlamaBackend } from "./backend.ts";
 export type { KvType } from "./context.ts";
 export type { LaneState, LaneStateBackend } from "./lane-state.ts";
 export { type CacheLayout, type LaneStateLayout, readLaneStateLayout } from "./lane-state-layout.ts";

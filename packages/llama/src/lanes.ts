@@ -20,6 +20,8 @@ export class Lanes {
   readonly #first: Int32Array;
   readonly #isRecurrent: boolean;
   readonly #windowTokens: number;
+  /** Told of every lane that lost tokens. */
+  onCut: (lane: number) => void = () => undefined;
 
   constructor(context: LlamaContext, laneCount: number) {
     this.#context = context;
@@ -53,6 +55,7 @@ export class Lanes {
   truncate(lane: number, length: number): void {
     invariant(this.canResume(lane, length), `lane ${lane} cannot be cut from ${this.storedTokens(lane)} to ${length} tokens`);
     if (length === this.storedTokens(lane)) return;
+    this.onCut(lane);
     const { native } = this.#context.model.library;
     const removed = native.llama_memory_seq_rm(this.#context.memory, lane, length === 0 ? -1 : length, -1);
     this.refresh(lane);

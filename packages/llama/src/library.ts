@@ -21,6 +21,7 @@ import {
 } from "./library-location.ts";
 import { attachLog, LibraryLog } from "./library-log.ts";
 import { bindFunctions, hasNextn, type NativeFunctions } from "./native-functions.ts";
+import { type StateStream, stateStreamOf } from "./state-stream.ts";
 import type { Address } from "./structs.ts";
 
 export interface LibraryOptions extends LocationOptions {
@@ -43,6 +44,7 @@ export class LlamaLibrary {
   readonly hasNextn: boolean;
   /** `ggml_is_empty`, for `AbortFlag`. */
   readonly isEmptyAddress: Address;
+  readonly #llama: LibraryHandle;
   #kernels: Kernels | null = null;
 
   constructor(location: LibraryLocation, verification: Verification) {
@@ -51,7 +53,8 @@ export class LlamaLibrary {
     // what the next one needs comes first
     const base = load(location.ggmlBase);
     const ggml = load(location.ggml);
-    const libraries = [load(location.llama), ggml, base];
+    this.#llama = load(location.llama);
+    const libraries = [this.#llama, ggml, base];
     this.native = bindFunctions(libraries);
     this.hasNextn = hasNextn(libraries);
     this.isEmptyAddress = functionAddress(base, "ggml_is_empty");
@@ -65,6 +68,11 @@ export class LlamaLibrary {
   /** What the library says of itself. Not an identity: builds differ under one name. */
   get version(): string {
     return this.native.llama_version();
+  }
+
+  /** A stream of its own each time, to be freed; null when the library lacks the functions. */
+  stateStream(): StateStream | null {
+    return stateStreamOf(this.#llama);
   }
 
   kernels(): Kernels {

@@ -120,6 +120,7 @@ function factsOf(
     outputRows: options.outputRows ?? options.laneCount,
     kvBytesPerToken: sizes.kvBytesPerToken,
     kvBytes: kvBytesOf(options.laneCount, options.laneTokens, sizes),
+    pageRefusal: null,
     canRollBack: !model.isRecurrent,
     threads: options.threads,
     endTokens: vocabulary.endTokens(),

@@ -11,6 +11,7 @@ const facts: BackendFacts = {
   batchTokens: 40,
   outputRows: 40,
   kvBytesPerToken: 0,
+  pageRefusal: null,
   canRollBack: true,
   kvBytes: 0,
   threads: 1,
