@@ -16,5 +16,9 @@ export interface EngineConfig {
   readonly kvDtype: Configuration["kvDtype"];
   /** -1: all. */
   readonly gpuLayers: number;
+  /** Bytes of host memory for stored prefixes. */
+  readonly hostCacheBytes: number;
+  /** null: no disk tier. */
+  readonly disk: { readonly folder: string; readonly budgetBytes: number } | null;
   readonly engine: EngineOptions;
 }

@@ -23,6 +23,8 @@ export interface BackendFacts {
   readonly kvBytesPerToken: number;
   /** Bytes that the KV of all lanes occupies, allocated at the start. */
   readonly kvBytes: number;
+  /** Why prefixes can be kept in lanes only; null when they are cut into pages. */
+  readonly pageRefusal: string | null;
   /** Whether a lane can always be cut by the tokens of the last step: what speculation needs. False with recurrent layers. */
   readonly canRollBack: boolean;
   readonly threads: number;

@@ -20,7 +20,8 @@ import {
   toErrorRecord,
 } from "@kvasir/kit";
 import type { Backend, DecodeOutcome } from "./backend.ts";
-import { LaneMemory } from "./lane-memory.ts";
+import { LaneMemory, type PrefixReuse } from "./lane-memory.ts";
+import { commonPrefix } from "./lane-table.ts";
 import type { EngineEvent, EngineRequest, EngineStatus, FinishReason } from "./request.ts";
 import { requestFault } from "./request-check.ts";
 import { RunningRequest, unadmittedResult, type Vocabulary } from "./running-request.ts";
@@ -44,6 +45,8 @@ export interface EngineOptions {
 }
 
 const FATAL_FAILURES = 3;
+/** Longest time that closing spends on writing stored pages to disk. */
+const SPILL_AT_CLOSE_MS = 10_000;
 
 type Ending = { readonly reason: FinishReason } | { readonly error: unknown };
 
@@ -85,6 +88,7 @@ export class Engine {
   /**
    * @param publish receives the events of a step, in order; called between steps, must not throw
    * @param onFatal called once when the backend fails again and again; every request has been failed before
+   * @param reuse rows and store for reuse beyond the lane itself; closed with the engine
    */
   constructor(
     backend: Backend,
@@ -94,6 +98,7 @@ export class Engine {
     onFatal: (error: unknown) => void = (error) => {
       throw error;
     },
+    reuse: PrefixReuse | null = null,
   ) {
     const { facts } = backend;
     invariant(
@@ -115,7 +120,7 @@ export class Engine {
       scratch: new SamplingScratch(),
       pieceOf: (token) => backend.pieceOf(token),
     };
-    this.#lanes = new LaneMemory(backend, clock);
+    this.#lanes = new LaneMemory(backend, clock, reuse);
     this.#waiting = new WaitingQueue(clock, (waiting) => this.#expire(waiting));
     this.#next = new Step(facts.batchTokens);
     this.#limits = {
@@ -139,7 +144,10 @@ export class Engine {
       this.#flush();
       return;
     }
-    const position = this.#waiting.push(request);
+    const position = this.#waiting.push(
+      request,
+      this.#lanes.expect(request, () => this.#start()),
+    );
     if (position > this.#freePlaces) {
       this.#events.push({ kind: "queued", id: request.id, position: position - this.#freePlaces });
       this.#flush();
@@ -180,6 +188,7 @@ export class Engine {
     const prefilling = running.filter((request) => request.prefilling).length;
     return {
       lanes: this.#lanes.snapshot(),
+      store: this.#lanes.store?.status() ?? null,
       waiting: this.#waiting.length,
       prefilling,
       decoding: running.length - prefilling,
@@ -199,6 +208,7 @@ export class Engine {
     for (let waiting = this.#waiting.peek(); waiting; waiting = this.#waiting.peek()) this.cancel(waiting.request.id);
     for (const id of this.#running.keys()) this.cancel(id);
     await this.#loop;
+    await this.#lanes.close(this.#clock.monotonicMs() + SPILL_AT_CLOSE_MS);
     await this.#backend.close();
   }
 
@@ -244,11 +254,29 @@ export class Engine {
   }
 
   #admit(): void {
-    while (this.#freePlaces > 0 && this.#lanes.hasFreeLane) {
-      const waiting = this.#waiting.shift();
-      if (!waiting) return;
+    for (const waiting of this.#waiting.entries()) {
+      if (this.#freePlaces <= 0 || !this.#lanes.hasFreeLane) return;
+      if (waiting.expectation.isLoading || this.#awaitsHead(waiting)) continue;
+      this.#waiting.remove(waiting.request.id);
       this.#place(waiting);
     }
+  }
+
+  /**
+   * Single flight: a request whose head another one is computing now waits for it instead of computing it too. It goes on when
+   * the head is there, or when the other one has ended; others may be admitted meanwhile.
+   */
+  #awaitsHead({ request, sharedWith }: WaitingRequest): boolean {
+    for (const [id, running] of this.#running) {
+      if (!running.prefilling || running.cancelled || running.request.namespace !== request.namespace) continue;
+      let shared = sharedWith.get(id);
+      if (shared === undefined) {
+        shared = commonPrefix(running.request.promptTokens, request.promptTokens);
+        sharedWith.set(id, shared);
+      }
+      if (shared > running.storedTokens && this.#lanes.isWorthAwaiting(request, shared)) return true;
+    }
+    return false;
   }
 
   #place({ request, arrivedMs }: WaitingRequest): void {
@@ -284,6 +312,7 @@ export class Engine {
     while (this.busy) {
       const progressed = await this.#step();
       this.#flush();
+      this.#lanes.spill();
       // Everything that runs is held by slow readers: sleep until one of them, a cancellation or a new request moves.
       if (progressed) await yieldToEventLoop();
       else if (this.busy) await this.#sleep();

@@ -11,18 +11,24 @@
 import { invariant } from "@kvasir/kit";
 import type { LaneState } from "./request.ts";
 
-export interface LaneChoice {
+/** What a lane would mean for a prompt. */
+export interface LaneView {
   readonly lane: number;
-  /** Leading prompt tokens that the lane holds. */
+  readonly state: LaneState;
+  /** Leading prompt tokens that the lane holds; 0 in another namespace. */
   readonly sharedTokens: number;
-  /** Tokens that the lane holds now; those behind `sharedTokens` are lost. */
+  /** Tokens that the lane holds now. */
   readonly heldTokens: number;
+  /** Grows with every release; 0 for a lane that was never used. */
+  readonly lastUse: number;
 }
 
 class Lane {
   readonly tokens: Int32Array;
   length = 0;
   running = false;
+  /** Requests of another namespace never reuse the lane's tokens. */
+  namespace = "";
   /** Serial number of the last release; 0 = never used. */
   lastUse = 0;
 
@@ -69,42 +75,30 @@ export class LaneTable {
     return this.#lanes.some((lane) => !lane.running);
   }
 
-  /**
-   * The lane where `prompt` costs least, or null when all run. In this order:
-   * 1. the lane whose session this prompt continues: it shares at least half of what the lane holds, the longest share first;
-   * 2. an empty lane: a short common head is not worth an idle session;
-   * 3. the idle lane that was used longest ago.
-   */
-  choose(prompt: Int32Array): LaneChoice | null {
-    let continued: LaneChoice | null = null;
-    let fallback: { lane: number; lastUse: number } | null = null;
-    for (const [index, lane] of this.#lanes.entries()) {
-      if (lane.running) continue;
-      const sharedTokens = commonPrefix(lane.tokens.subarray(0, lane.length), prompt);
-      const continues = lane.length > 0 && sharedTokens * 2 >= lane.length;
-      if (continues && (!continued || sharedTokens > continued.sharedTokens)) {
-        continued = { lane: index, sharedTokens, heldTokens: lane.length };
-      }
-      const lastUse = lane.length === 0 ? -1 : lane.lastUse;
-      if (!fallback || lastUse < fallback.lastUse) fallback = { lane: index, lastUse };
-    }
-    if (continued || !fallback) return continued;
-    const held = this.tokens(fallback.lane);
-    return { lane: fallback.lane, sharedTokens: commonPrefix(held, prompt), heldTokens: held.length };
+  namespace(lane: number): string {
+    return this.#at(lane).namespace;
   }
 
-  /** Longest prefix of `prompt` that any lane holds, a running one too. */
-  longestShared(prompt: Int32Array): number {
-    return Math.max(0, ...this.#lanes.map((lane) => commonPrefix(lane.tokens.subarray(0, lane.length), prompt)));
+  /** Every lane as `prompt` sees it. */
+  views(namespace: string, prompt: Int32Array): LaneView[] {
+    return this.#lanes.map((lane, index) => ({
+      lane: index,
+      state: lane.state,
+      sharedTokens: lane.namespace === namespace ? commonPrefix(lane.tokens.subarray(0, lane.length), prompt) : 0,
+      heldTokens: lane.length,
+      lastUse: lane.lastUse,
+    }));
   }
 
   /** Gives the lane to a request, cut to its first `keptTokens`. */
-  take(lane: number, keptTokens: number): void {
+  take(lane: number, namespace: string, keptTokens: number): void {
     const entry = this.#at(lane);
     invariant(!entry.running, `lane ${lane} is already running`);
     invariant(keptTokens <= entry.length, `lane ${lane} holds ${entry.length} tokens, cannot keep ${keptTokens}`);
+    invariant(keptTokens === 0 || entry.namespace === namespace, `lane ${lane} belongs to another namespace`);
     entry.running = true;
     entry.length = keptTokens;
+    entry.namespace = namespace;
   }
 
   append(lane: number, tokens: Int32Array): void {

@@ -4,6 +4,7 @@
  */
 
 import type { CodedErrorRecord, RequestId } from "@kvasir/kit";
+import type { StoreStatus } from "./store/store-status.ts";
 
 /** Settings of one generation, fully resolved: no field is optional, so no default hides in the step loop. */
 export interface SamplingSettings {
@@ -33,6 +34,8 @@ export interface SamplingSettings {
 
 export interface EngineRequest {
   readonly id: RequestId;
+  /** Requests of different namespaces never share KV, in lanes or in the store. */
+  readonly namespace: string;
   /** At least one token, at most `laneTokens - 1` unless `maxTokens` is 0. */
   readonly promptTokens: Int32Array;
   /** Most tokens to generate. 0 prefills only. The lane's end may come first. */
@@ -89,6 +92,13 @@ export interface EngineResult {
   readonly promptTokens: number;
   /** Prompt tokens that were not computed because the lane held them. */
   readonly cachedTokens: number;
+  /** Of the cached ones: copied from host memory, and read back from disk. The rest was on the device. */
+  readonly hostTokens: number;
+  readonly diskTokens: number;
+  /** Bytes copied into the lane. */
+  readonly restoredBytes: number;
+  /** Prompt tokens that an infinite cache would have reused. */
+  readonly possibleTokens: number;
   /** Prompt tokens computed for this request. */
   readonly computedTokens: number;
   /** Sampled tokens, the end token included. */
@@ -134,6 +144,8 @@ export type LaneState = "empty" | "idle" | "running";
 /** A snapshot between two steps. Counters only grow while the engine process lives. */
 export interface EngineStatus {
   readonly lanes: ReadonlyArray<{ readonly state: LaneState; readonly tokens: number }>;
+  /** null: this model's memory cannot be cut into pages. */
+  readonly store: StoreStatus | null;
   readonly waiting: number;
   readonly prefilling: number;
   readonly decoding: number;

@@ -171,13 +171,19 @@ export class RunningRequest {
   }
 
   result(reason: FinishReason, nowMs: number): EngineResult {
-    const { arrivedMs, admittedMs, cachedTokens, restoreMs, resetReason, divergedAt, lane } = this.admission;
+    const { arrivedMs, admittedMs, restoreMs, cachedTokens, hostTokens, diskTokens, restoredBytes, possibleTokens } =
+      this.admission;
+    const { resetReason, divergedAt, lane } = this.admission;
     const firstMs = this.#firstTokenMs ?? nowMs;
     return {
       reason,
       stopText: this.#stopText,
       promptTokens: this.promptLength,
       cachedTokens,
+      hostTokens,
+      diskTokens,
+      restoredBytes,
+      possibleTokens,
       computedTokens: this.#computedTokens,
       outputTokens: this.outputTokens,
       resetReason,
@@ -217,6 +223,10 @@ export function unadmittedResult(request: EngineRequest, reason: FinishReason, q
     stopText: null,
     promptTokens: request.promptTokens.length,
     cachedTokens: 0,
+    hostTokens: 0,
+    diskTokens: 0,
+    restoredBytes: 0,
+    possibleTokens: 0,
     computedTokens: 0,
     outputTokens: 0,
     resetReason: "none",

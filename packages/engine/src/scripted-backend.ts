@@ -11,6 +11,7 @@ import { CodedError, invariant, type ManualClock } from "@kvasir/kit";
 import type { Backend, BackendFacts, DecodeOutcome } from "./backend.ts";
 import type { Batch } from "./batch.ts";
 import { hashPrefix, noiseOf } from "./scripted-noise.ts";
+import { type ScriptedLane, ScriptedRows } from "./scripted-rows.ts";
 
 /** What goes wrong in a decode call: nothing stored; half of the rows stored; nothing stored and no error. */
 export type ScriptedFault = "refused" | "device-lost" | "no-room";
@@ -55,14 +56,10 @@ const NAMED_LOGIT = 24;
 /** Below every noise logit. */
 const END_LOGIT = -24;
 
-interface ScriptedLane {
-  readonly tokens: number[];
-  /** hashes[n]: hash of the first n tokens. */
-  readonly hashes: number[];
-}
-
 export class ScriptedBackend implements Backend {
   readonly facts: BackendFacts;
+  /** The lanes' rows, for a prefix store. */
+  readonly rows = new ScriptedRows((lane) => this.#lane(lane));
   readonly #options: ScriptedBackendOptions;
   readonly #pieces: readonly Uint8Array[];
   readonly #lanes: readonly ScriptedLane[];
@@ -88,6 +85,7 @@ export class ScriptedBackend implements Backend {
       outputRows: options.outputRows ?? laneCount,
       kvBytesPerToken: 0,
       kvBytes: 0,
+      pageRefusal: null,
       canRollBack: options.resume !== "frontier",
       threads: 1,
       endTokens: options.endTokens ?? [this.#pieces.length - 1],

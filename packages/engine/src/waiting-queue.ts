@@ -9,6 +9,10 @@ import type { EngineRequest } from "./request.ts";
 export interface WaitingRequest {
   readonly request: EngineRequest;
   readonly arrivedMs: number;
+  /** What the memory keeps for it while it waits. */
+  readonly expectation: { readonly isLoading: boolean; release(): void };
+  /** Prompt tokens shared with each running request that it was compared with. */
+  readonly sharedWith: Map<RequestId, number>;
 }
 
 export class WaitingQueue {
@@ -31,14 +35,20 @@ export class WaitingQueue {
   }
 
   /** Appends and returns the position, 1 being the next to run. */
-  push(request: EngineRequest): number {
-    const waiting = { request, arrivedMs: this.#clock.monotonicMs() };
+  push(request: EngineRequest, expectation: WaitingRequest["expectation"]): number {
+    const waiting = { request, arrivedMs: this.#clock.monotonicMs(), expectation, sharedWith: new Map<RequestId, number>() };
     const stopTimer = this.#clock.startTimer(request.pendingTimeoutMs, () => {
       this.#entries.delete(request.id);
+      expectation.release();
       this.#onExpired(waiting);
     });
     this.#entries.set(request.id, { ...waiting, stopTimer });
     return this.#entries.size;
+  }
+
+  /** In order of arrival. */
+  entries(): readonly WaitingRequest[] {
+    return [...this.#entries.values()];
   }
 
   peek(): WaitingRequest | undefined {
@@ -55,6 +65,7 @@ export class WaitingQueue {
     const entry = this.#entries.get(id);
     if (!entry) return undefined;
     entry.stopTimer();
+    entry.expectation.release();
     this.#entries.delete(id);
     return entry;
   }

@@ -38,6 +38,18 @@ export const options = {
   kvCapacityTokens: automatic("integer", { least: 16 }, "tokens of KV in all lanes together, instead of --lanes", {
     placeholder: "TOKENS",
   }),
+  hostCacheMib: automatic(
+    "integer",
+    { least: 0 },
+    "host memory for sessions that are not in a lane; auto: a quarter of the free memory; 0: none",
+    { placeholder: "MIB" },
+  ),
+  diskCacheMib: integer(0, { least: 0 }, "disk space for sessions, which then survive a restart; 0: none", {
+    placeholder: "MIB",
+  }),
+  diskCacheFolder: optionalText("folder of the sessions on disk; default: prefixes in the cache folder", {
+    placeholder: "FOLDER",
+  }),
   kvDtype: choice(
     kvDtypes,
     "f16",

@@ -87,7 +87,9 @@ export async function openServer(configuration: ResolvedConfiguration, host: Ser
     );
     const address = clientAddress(values.host, server.address.port);
     closers.push(states.publish(stateOf(values, host, prepared, address, server, apiKeys)));
-    const ready = supervisor.start().then((backend) => readyBlock({ address, model, plan, backend, configuration }));
+    const ready = supervisor
+      .start()
+      .then((backend) => readyBlock({ address, model, plan, storePlan: prepared.storePlan, backend, configuration }));
     // The caller may look at it later; a failure before that is not unhandled.
     ready.catch(() => {});
     return { address, ready, close: closeOnce(server, supervisor, closers), kill: () => launcher.killAll() };
@@ -119,8 +121,8 @@ async function openRequestLog({ requestLog, requestLogMaxMib }: Configuration, l
   }
 }
 
-function engineLauncher(values: Configuration, { model, plan, gpu, threads }: PreparedServer, logger: Logger): EngineLauncher {
-  return new EngineLauncher(engineConfigOf(values, model, plan, gpu.library, threads), {
+function engineLauncher(values: Configuration, prepared: PreparedServer, logger: Logger): EngineLauncher {
+  return new EngineLauncher(engineConfigOf(values, prepared), {
     line: (text) => logger.log("debug", `engine: ${text}`),
     crashed: (how, lastLines) =>
       logger.log("error", ["the engine process ended:", how, ...lastLines.slice(-5).map((line) => `\n${line}`)].join(" ")),

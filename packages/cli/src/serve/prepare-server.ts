@@ -8,6 +8,7 @@ import type { Logger } from "../logger.ts";
 import { chooseGpuLibrary, type GpuLibrary, hostGpuMachine } from "../machine/gpu-library.ts";
 import { chooseThreads } from "../machine/physical-cores.ts";
 import { type CapacityPlan, planCapacity } from "./capacity-plan.ts";
+import { planStore, type StorePlan } from "./store-plan.ts";
 
 export interface PreparationHost {
   readonly context: CommandContext;
@@ -22,6 +23,7 @@ export interface PreparedServer {
   readonly plan: CapacityPlan;
   readonly gpu: GpuLibrary;
   readonly threads: number;
+  readonly storePlan: StorePlan;
 }
 
 /** @throws CodedError for a model or a plan that cannot work here */
@@ -42,11 +44,13 @@ export async function prepareServer(
     ...memory,
   }).finally(() => downloads.finish());
   const plan = planCapacity(values, model.facts, gpu.usesDeviceMemory ? null : process.availableMemory());
+  const onHost = gpu.usesDeviceMemory ? 0 : model.facts.tensorBytes + plan.kvBytes;
+  const storePlan = planStore(values, process.availableMemory() - onHost, context.cacheDir);
   const { threads, foreignLoad } = await cores;
   if (values.threads === null)
     logger.log("debug", `${threads} threads, other programs keep ${foreignLoad.toFixed(2)} processors busy`);
   adviseOnPlan(values, model, plan, logger);
-  return { model, plan, gpu, threads: values.threads ?? threads };
+  return { model, plan, gpu, threads: values.threads ?? threads, storePlan };
 }
 
 function adviseOnPlan(values: Configuration, model: ResolvedModel, plan: CapacityPlan, logger: Logger): void {

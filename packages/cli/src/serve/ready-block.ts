@@ -7,17 +7,19 @@ import type { Configuration } from "../config/options.ts";
 import type { ResolvedConfiguration } from "../config/resolve-configuration.ts";
 import { renderTable } from "../table.ts";
 import type { CapacityPlan } from "./capacity-plan.ts";
+import type { StorePlan } from "./store-plan.ts";
 
 export interface ReadyFacts {
   /** Base address for clients on this machine. */
   readonly address: string;
   readonly model: Pick<ResolvedModel, "id" | "facts">;
   readonly plan: CapacityPlan;
+  readonly storePlan: StorePlan;
   readonly backend: BackendFacts;
   readonly configuration: ResolvedConfiguration;
 }
 
-export function readyBlock({ address, model, plan, backend, configuration }: ReadyFacts): string {
+export function readyBlock({ address, model, plan, storePlan, backend, configuration }: ReadyFacts): string {
   const { values } = configuration;
   const { facts } = model;
   const limit = plan.windowLimit === "memory" ? ", limited by memory" : "";
@@ -26,9 +28,17 @@ export function readyBlock({ address, model, plan, backend, configuration }: Rea
     ["context", `${formatCount(backend.laneTokens)} tokens a request${limit}`],
     ["lanes", `${backend.laneCount}, ${plan.maxConcurrency} requests at a time`],
     ["KV", `${formatBytes(backend.kvBytes)} (${values.kvDtype}, ${formatBytes(backend.kvBytesPerToken)} a token)`],
+    ["cache", cacheLine(storePlan, backend)],
     ["threads", `${backend.threads}, ${deviceOf(backend)}`],
   ];
   return `Kvasir is ready on ${address}\n${renderTable(rows)}\n\n${curlLine(address, model.id, configuration)}\n`;
+}
+
+/** Where sessions go that are not in a lane. */
+function cacheLine({ hostCacheBytes, disk }: StorePlan, { pageRefusal }: BackendFacts): string {
+  if (pageRefusal !== null) return `lanes only: ${pageRefusal}`;
+  const onDisk = disk === null ? "" : `, ${formatBytes(disk.budgetBytes)} on disk`;
+  return `${formatBytes(hostCacheBytes)} of host memory${onDisk}`;
 }
 
 /** The description is the model's and, after a comma, the device's. */

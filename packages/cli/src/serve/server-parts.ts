@@ -5,7 +5,6 @@ import { statSync } from "node:fs";
 import { resolve } from "node:path";
 import type { Tokenizer } from "@kvasir/engine";
 import { MIB } from "@kvasir/kit";
-import type { LibraryOptions } from "@kvasir/llama";
 import { ChatTemplate, type ResolvedModel } from "@kvasir/models";
 import {
   defaultLimits,
@@ -19,19 +18,16 @@ import {
 import type { Configuration } from "../config/options.ts";
 import type { EngineConfig } from "../engine-config.ts";
 import { version } from "../version.ts";
-import type { CapacityPlan } from "./capacity-plan.ts";
+import type { PreparedServer } from "./prepare-server.ts";
 
 export function engineConfigOf(
   configuration: Configuration,
-  model: ResolvedModel,
-  plan: CapacityPlan,
-  library: LibraryOptions,
-  threads: number,
+  { model, plan, gpu, threads, storePlan }: PreparedServer,
 ): EngineConfig {
   const { batchTokens, maxConcurrency, maxPendingRequests, itlTargetMs } = configuration;
   const draftTokens = configuration.speculation === "off" ? 0 : configuration.draftTokens;
   return {
-    library,
+    library: gpu.library,
     modelPath: resolve(model.path),
     laneCount: plan.laneCount,
     laneTokens: plan.laneTokens,
@@ -41,6 +37,7 @@ export function engineConfigOf(
     threads,
     kvDtype: configuration.kvDtype,
     gpuLayers: configuration.gpuLayers ?? -1,
+    ...storePlan,
     engine: { maxConcurrency, maxPendingRequests, itlTargetMs, prefillChunkTokens: batchTokens, draftTokens },
   };
 }

@@ -32,9 +32,7 @@ export interface LaneRows {
   write(lane: number, pieces: readonly LanePiece[]): void;
 }
 
-/** The first `count` tokens of a page that has `stride` tokens. */
-export interface LanePiece {
-  readonly bytes: Uint8Array;
-  readonly stride: number;
-  readonly count: number;
-}
+/** Where rows come from: the first `count` tokens of a page that has `stride` tokens, or of another lane. */
+export type LanePiece =
+  | { readonly bytes: Uint8Array; readonly stride: number; readonly count: number }
+  | { readonly lane: number; readonly count: number };

@@ -4,6 +4,8 @@ import type { RequestId } from "@kvasir/kit";
 import { ManualClock } from "@kvasir/kit";
 import { Engine, type EngineOptions } from "../../src/engine.ts";
 import type { EngineEvent, EngineRequest, EngineResult, SamplingSettings } from "../../src/request.ts";
+import { PAGE_TOKENS } from "../../src/store/page.ts";
+import { PrefixStore } from "../../src/store/prefix-store.ts";
 import { ScriptedBackend, type ScriptedBackendOptions } from "../../src/scripted-backend.ts";
 
 export const greedy: SamplingSettings = {
@@ -43,24 +45,38 @@ export class EngineHarness {
   fatal: unknown = null;
   readonly #waiters = new Set<() => void>();
 
+  /** @param hostPages pages that the prefix store may hold; null: reuse in lanes only */
   constructor(
     backend: ScriptedBackendOptions | ((clock: ManualClock) => ScriptedBackendOptions) = {},
     options: Partial<EngineOptions> = {},
+    hostPages: number | null = null,
   ) {
     this.backend = new ScriptedBackend(typeof backend === "function" ? backend(this.clock) : backend);
     const publish = (events: EngineEvent[]): void => {
       this.events.push(...events);
       for (const waiter of this.#waiters) waiter();
     };
-    this.engine = new Engine(this.backend, { ...defaultOptions, ...options }, this.clock, publish, (error) => {
+    const { rows } = this.backend;
+    const storeOptions = { layout: rows.layout, clock: this.clock, recomputeMs: (from: number, to: number) => to - from };
+    const reuse =
+      hostPages === null
+        ? null
+        : {
+            rows,
+            store: new PrefixStore({ ...storeOptions, hostBudgetBytes: hostPages * PAGE_TOKENS * rows.layout.bytesPerToken }),
+            storeTurns: false,
+          };
+    const onFatal = (error: unknown): void => {
       this.fatal = error;
-    });
+    };
+    this.engine = new Engine(this.backend, { ...defaultOptions, ...options }, this.clock, publish, onFatal, reuse);
   }
 
   submit(id: string, prompt: number[] | Int32Array, overrides: Partial<EngineRequest> = {}): RequestId {
     const requestId = id as RequestId;
     this.engine.submit({
       id: requestId,
+      namespace: "",
       promptTokens: Int32Array.from(prompt),
       maxTokens: 8,
       sampling: greedy,

@@ -14,6 +14,7 @@ import { defaultOptions, greedy } from "./engine-harness.ts";
 export function requestOf(id: string, changes: Partial<EngineRequest> = {}): EngineRequest {
   return {
     id: id as RequestId,
+    namespace: "",
     promptTokens: Int32Array.of(1, 2, 3),
     maxTokens: 8,
     sampling: greedy,
