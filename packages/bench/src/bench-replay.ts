@@ -6,7 +6,7 @@ import { formatCount } from "@kvasir/kit";
 import { readNumber, readNumbers } from "./command-options.ts";
 import { comparisonTable } from "./comparison.ts";
 import { firstModelName } from "./completion-client.ts";
-import { describeMachine } from "./engine/engine-report.ts";
+import { describeMachine, withoutFolders } from "./engine/engine-report.ts";
 import { kvasirServeCommand, modelPathOf, printedConfig, supportedFlags } from "./kvasir-server.ts";
 import { fingerprintOf, machineFacts, revision } from "./machine.ts";
 import { runCommand } from "./owned-children.ts";
@@ -46,6 +46,7 @@ const usage = `npm run bench:replay -- [options]
   --with-defaults             llama-server with its default -sps too
   --only-ours                 no peer
   --model REF  --threads N  --lanes N  --context N   (default smollm2-135m-instruct, all cores, 4, 8192)
+  --speculation off|lookup    of Kvasir (default off: outputs of random prompts are easier to guess than real ones)
   --force                     measure although the machine is not quiet`;
 
 const options = {
@@ -72,6 +73,7 @@ const options = {
   threads: { type: "string", default: `${availableParallelism()}` },
   lanes: { type: "string", default: "4" },
   context: { type: "string", default: "8192" },
+  speculation: { type: "string", default: "off" },
   force: { type: "boolean", default: false },
   help: { type: "boolean", default: false },
 } as const;
@@ -122,6 +124,7 @@ async function main(args: string[]): Promise<void> {
     threads: kernel.threads,
     "max-concurrency": lanes,
     "max-context-tokens": laneTokens,
+    speculation: flags.speculation,
   };
   const config = await printedConfig(required);
   const calibration = await calibrate(peers, kernel, lanes, report);
@@ -162,7 +165,7 @@ async function main(args: string[]): Promise<void> {
     machine,
   });
   const markdown = [
-    `Measured ${at.toISOString().slice(0, 10)} with \`npm run bench:replay${args.length > 0 ? ` -- ${args.join(" ")}` : ""}\`, revision ${commit}${isDirty ? " with uncommitted changes" : ""}, configuration ${fingerprint}.`,
+    `Measured ${at.toISOString().slice(0, 10)} with \`npm run bench:replay${args.length > 0 ? ` -- ${withoutFolders(args.join(" "))}` : ""}\`, revision ${commit}${isDirty ? " with uncommitted changes" : ""}, configuration ${fingerprint}.`,
     describeMachine(machine),
     ...warnings.map((warning) => `**${warning}.**`),
     `${formatCount(workload.promptTokens)} prompt tokens, ${formatCount(workload.unavoidable)} unavoidable. ${describeLimit(results)}`,

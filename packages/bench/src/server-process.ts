@@ -29,6 +29,8 @@ export interface RunningServer {
   readonly pid: number;
   /** The command line, for the record. */
   readonly commandLine: string;
+  /** The end of what it has printed. */
+  lastOutput(): string;
   close(): Promise<void>;
 }
 
@@ -71,6 +73,7 @@ export async function startServer(server: ServerCommand, readyTimeoutMs = 120_00
     model: await firstModelName(baseUrl),
     pid: child.pid ?? 0,
     commandLine: commandLine(server),
+    lastOutput: () => output,
     close: () => stop(child),
   };
 }

@@ -55,7 +55,7 @@ export function freshPrompt(context: EngineBenchContext, tokens: number): number
 
 /** The record, or an error that names the server: a benchmark has no use for a failed request. */
 export function mustSucceed(server: RunningServer, record: CompletionRecord): CompletionRecord {
-  if (record.error !== null) throw new CodedError("bench_failed", `${server.name}: ${record.error}`);
+  if (record.error !== null) throw new CodedError("bench_failed", `${server.name}: ${record.error}\n${server.lastOutput()}`);
   return record;
 }
 

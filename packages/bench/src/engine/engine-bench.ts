@@ -1,6 +1,6 @@
 /** Runs the chosen parts: both servers up and taking turns, then each alone for the memory figures. */
 
-import { SeededRandom } from "@kvasir/kit";
+import { messageOf, SeededRandom } from "@kvasir/kit";
 import type { Peers } from "../peers/peer-build.ts";
 import { randomPrompt } from "../random-prompt.ts";
 import { type RunningServer, type ServerCommand, startServer } from "../server-process.ts";
@@ -34,6 +34,8 @@ export interface EngineContenders {
 export interface EngineBenchOutcome {
   readonly parts: readonly PartResult[];
   readonly commandLines: readonly string[];
+  /** Parts that could not be measured, and why. */
+  readonly failures: readonly string[];
 }
 
 export async function runEngineBench(
@@ -46,12 +48,21 @@ export async function runEngineBench(
   const random = new SeededRandom(plan.seed);
   const results: PartResult[] = [];
   const commandLines = new Set<string>();
+  const failures: string[] = [];
   const takeTurns = async (chosen: ReadonlyArray<Exclude<EnginePart, "memory">>, peer: () => Promise<ServerCommand>) => {
     if (chosen.length === 0) return;
     await withServers([contenders.ours, peer], async ([ours, theirs]) => {
       if (ours === undefined || theirs === undefined) return;
       for (const server of [ours, theirs]) commandLines.add(server.commandLine);
-      for (const part of chosen) results.push(await turnTakingParts[part]({ plan, peers, ours, theirs, random, report }));
+      for (const part of chosen) {
+        try {
+          results.push(await turnTakingParts[part]({ plan, peers, ours, theirs, random, report }));
+        } catch (error) {
+          // what the other parts measured stays; the report says what is missing
+          report(`${part} failed: ${messageOf(error)}`);
+          failures.push(`${part} could not be measured: ${messageOf(error).split("\n")[0]}`);
+        }
+      }
     });
   };
   const takingTurns = parts.filter((part) => part !== "memory");
@@ -80,7 +91,7 @@ export async function runEngineBench(
     }
     results.push(memoryResult(readings, ourName));
   }
-  return { parts: results, commandLines: [...commandLines] };
+  return { parts: results, commandLines: [...commandLines], failures };
 }
 
 function memoryResult(readings: readonly MemoryReading[], ourName: string): PartResult {
