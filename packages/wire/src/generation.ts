@@ -83,6 +83,12 @@ export interface ChoiceReport {
   readonly promptTokens: number;
   /** Prompt tokens that were not computed because their KV existed. */
   readonly cachedTokens: number;
+  /** Of the cached ones: copied from host memory, and read back from disk. The rest was on the device. */
+  readonly hostTokens: number;
+  readonly diskTokens: number;
+  readonly restoredBytes: number;
+  /** Prompt tokens that an infinite cache would have reused. */
+  readonly possibleTokens: number;
   readonly computedTokens: number;
   readonly outputTokens: number;
   /** Why tokens were computed again that were computed before; "none" when they were not. */

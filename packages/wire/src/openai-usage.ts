@@ -38,16 +38,22 @@ export interface TimingsBody {
   readonly restore_ms: number;
   readonly prefill_ms: number;
   readonly decode_ms: number;
+  /** Of cache_n: copied from host memory, and read back from disk; the rest was on the device. */
+  readonly cache_host_n: number;
+  readonly cache_disk_n: number;
+  /** What cache_n would be with an infinite cache. */
+  readonly cache_possible_n: number;
   /** Only where speculation drafted. */
   readonly draft_n?: number;
   readonly draft_n_accepted?: number;
 }
 
 export type TimedCounts = Pick<ChoiceReport, "cachedTokens" | "computedTokens" | "outputTokens" | "timings"> &
-  Partial<Pick<ChoiceReport, "draftedTokens" | "acceptedTokens">>;
+  Partial<Pick<ChoiceReport, "draftedTokens" | "acceptedTokens" | "hostTokens" | "diskTokens" | "possibleTokens">>;
 
 export function timingsBody(counts: TimedCounts): TimingsBody {
   const { cachedTokens, computedTokens, outputTokens, timings, draftedTokens = 0, acceptedTokens = 0 } = counts;
+  const { hostTokens = 0, diskTokens = 0, possibleTokens = cachedTokens } = counts;
   const { queueMs, restoreMs, prefillMs, decodeMs } = timings;
   const laterTokens = Math.max(outputTokens - 1, 0);
   return {
@@ -64,6 +70,9 @@ export function timingsBody(counts: TimedCounts): TimingsBody {
     restore_ms: restoreMs,
     prefill_ms: prefillMs,
     decode_ms: decodeMs,
+    cache_host_n: hostTokens,
+    cache_disk_n: diskTokens,
+    cache_possible_n: possibleTokens,
     ...(draftedTokens > 0 ? { draft_n: draftedTokens, draft_n_accepted: acceptedTokens } : {}),
   };
 }

@@ -11,6 +11,10 @@ const report: ChoiceReport = {
   choice: 0,
   promptTokens: 10,
   cachedTokens: 4,
+  hostTokens: 0,
+  diskTokens: 0,
+  restoredBytes: 0,
+  possibleTokens: 4,
   computedTokens: 6,
   outputTokens: 3,
   resetReason: "none",
@@ -22,6 +26,9 @@ const report: ChoiceReport = {
   timings: { queueMs: 1, restoreMs: 0, prefillMs: 12, decodeMs: 20 },
 };
 const timings = {
+  cache_host_n: 0,
+  cache_disk_n: 0,
+  cache_possible_n: 4,
   cache_n: 4,
   prompt_n: 6,
   prompt_ms: 12,

@@ -27,6 +27,10 @@ export class EngineMetrics {
       steps: gauge("Steps since the engine started.", ["kvasir_engine_steps"]),
       stepSeconds: gauge("Seconds spent in steps since the engine started.", ["kvasir_engine_step_seconds"]),
       decodeRows: gauge("Rows decoded; divided by the decode steps it is the mean batch.", ["kvasir_engine_decode_rows"]),
+      storeBytes: gauge("Bytes of stored prefixes by tier.", ["kvasir_store_bytes"], ["tier"]),
+      storeBudget: gauge("Bytes that stored prefixes may take, by tier.", ["kvasir_store_budget_bytes"], ["tier"]),
+      storePages: gauge("Pages of stored prefixes by tier.", ["kvasir_store_pages"], ["tier"]),
+      storeEvicted: gauge("Pages evicted since the engine started, by tier.", ["kvasir_store_evicted_pages"], ["tier"]),
       decodeSteps: gauge("Steps in which something decoded.", ["kvasir_engine_decode_steps"]),
     };
   }
@@ -45,11 +49,24 @@ export class EngineMetrics {
     for (const state of STATES) gauges.state.set(state === generator.state ? 1 : 0, { state });
     if (!status) return;
     this.#lanes(status, generator);
+    if (status.store) this.#store(status.store);
     const { counters } = status;
     gauges.steps.set(counters.steps);
     gauges.stepSeconds.set(counters.stepSeconds);
     gauges.decodeRows.set(counters.decodeRows);
     gauges.decodeSteps.set(counters.decodeSteps);
+  }
+
+  #store({ tiers, counters }: NonNullable<EngineStatus["store"]>): void {
+    const gauges = this.#gauges;
+    gauges.storeBytes.set(tiers.hostBytes, { tier: "host" });
+    gauges.storeBytes.set(tiers.diskBytes, { tier: "disk" });
+    gauges.storeBudget.set(tiers.hostBudgetBytes, { tier: "host" });
+    gauges.storeBudget.set(tiers.diskBudgetBytes, { tier: "disk" });
+    gauges.storePages.set(tiers.hostPages, { tier: "host" });
+    gauges.storePages.set(tiers.diskPages, { tier: "disk" });
+    gauges.storeEvicted.set(counters.evictedHostPages, { tier: "host" });
+    gauges.storeEvicted.set(counters.evictedDiskPages, { tier: "disk" });
   }
 
   #lanes({ lanes }: EngineStatus, { facts }: Generator): void {

@@ -48,6 +48,8 @@ export class RequestMetrics {
       outputTokens: counter("Generated tokens.", ["kvasir_generated_tokens_total", "vllm:generation_tokens_total"]),
       cacheQueries: counter("Prompt tokens that were looked up.", ["vllm:prefix_cache_queries_total"]),
       cacheHits: counter("Prompt tokens whose KV existed.", ["vllm:prefix_cache_hits_total"]),
+      possible: counter("Prompt tokens that an infinite cache would have reused.", ["kvasir_possible_tokens_total"]),
+      restoredBytes: counter("Bytes of KV copied into lanes.", ["kvasir_restored_bytes_total"]),
       drafted: counter("Tokens that speculation guessed.", [
         "kvasir_drafted_tokens_total",
         "vllm:spec_decode_num_draft_tokens_total",
@@ -174,7 +176,12 @@ export class RequestMetrics {
     this.#counters.drafted.inc(report.draftedTokens);
     this.#counters.accepted.inc(report.acceptedTokens);
     this.#counters.promptTokens.inc(report.computedTokens, { source: "computed" });
-    this.#counters.promptTokens.inc(report.cachedTokens, { source: "device" });
+    const { cachedTokens, hostTokens, diskTokens } = report;
+    this.#counters.promptTokens.inc(cachedTokens - hostTokens - diskTokens, { source: "device" });
+    this.#counters.promptTokens.inc(hostTokens, { source: "host" });
+    this.#counters.promptTokens.inc(diskTokens, { source: "disk" });
+    this.#counters.possible.inc(report.possibleTokens);
+    this.#counters.restoredBytes.inc(report.restoredBytes);
     if (report.resetReason !== "none" && report.resetReason !== "cold")
       this.#counters.resets.inc(1, { reason: report.resetReason });
     this.#histograms.queue.observe(queueMs / 1000);
