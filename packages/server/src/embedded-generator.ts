@@ -121,7 +121,7 @@ export class EmbeddedGenerator implements Generator {
       for (let choice = 0; choice < request.choices; choice++) {
         requests.push({
           id: `${request.id}/${requests.length}` as RequestId,
-          namespace: "",
+          namespace: request.cacheSalt === null ? "" : `salt:${request.cacheSalt}`,
           promptTokens,
           maxTokens,
           sampling: { ...sampling, seed: sampling.seed + choice },

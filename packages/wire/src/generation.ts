@@ -59,6 +59,8 @@ export interface GenerationRequest {
   readonly sampling: SamplingOptions;
   readonly stop: readonly string[];
   readonly ignoreEos: boolean;
+  /** Requests with different salts never share KV; null is a salt of its own. */
+  readonly cacheSalt: string | null;
   /** null: none; 0..20 alternatives. */
   readonly topLogprobs: number | null;
 }

@@ -90,6 +90,7 @@ export function parseChatRequest(json: unknown, context: RequestContext): Parsed
     sampling: samplingOf(fields),
     stop: stopsOf(fields.stop),
     ignoreEos: fields.ignore_eos ?? false,
+    cacheSalt: fields.cache_salt ?? null,
     topLogprobs: topLogprobsOf(fields.logprobs ?? false, fields.top_logprobs),
   };
   return { request, output: outputOptionsOf(fields) };

@@ -82,6 +82,7 @@ export function parseCompletionRequest(json: unknown, context: RequestContext): 
     sampling: samplingOf(fields),
     stop: stopsOf(fields.stop),
     ignoreEos: fields.ignore_eos ?? false,
+    cacheSalt: fields.cache_salt ?? null,
     topLogprobs: fields.logprobs ?? null,
   };
   return { request, output: outputOptionsOf(fields), echo };

@@ -47,6 +47,11 @@ export const commonShape = {
   stream: flag,
   stream_options: z.strictObject({ include_usage: flag, include_obfuscation: flag }, { error: streamOptionsRule }).optional(),
   ignore_eos: flag,
+  cache_salt: z
+    .string("a text of 1 to 256 characters")
+    .min(1, "a text of 1 to 256 characters")
+    .max(256, "a text of 1 to 256 characters")
+    .optional(),
   timings_per_token: flag,
   return_progress: flag,
 };

@@ -39,6 +39,7 @@ describe("a chat request", () => {
       logprobs: true,
       top_logprobs: 3,
       ignore_eos: true,
+      cache_salt: "alice",
       timings_per_token: true,
       return_progress: true,
       chat_template_kwargs: { enable_thinking: false },
@@ -65,6 +66,7 @@ describe("a chat request", () => {
       },
       stop: ["a", "b"],
       ignoreEos: true,
+      cacheSalt: "alice",
       topLogprobs: 3,
     });
     expect(output).toEqual({ stream: true, includeUsage: true, timingsPerToken: true, returnProgress: true });
