@@ -105,6 +105,8 @@ function createProgram(context: CommandContext, exitWith: (code: number) => void
       await removeStoredModel(name, context);
     });
 
+  addCacheCommands(program, context, exitWith);
+
   withConfiguration(program.command("doctor").description("check what a start needs and say what to do")).action(
     async (_, command: Command) => {
       const { doctor } = await import("./commands/doctor.ts");
@@ -112,6 +114,33 @@ function createProgram(context: CommandContext, exitWith: (code: number) => void
     },
   );
   return program;
+}
+
+function addCacheCommands(program: Command, context: CommandContext, exitWith: (code: number) => void): void {
+  const cache = program.command("cache").description("the sessions that servers keep on disk");
+  const withFolder = (name: string, description: string): Command =>
+    cache
+      .command(name)
+      .description(description)
+      .option("--disk-cache-folder <folder>", "default: prefixes in the cache folder");
+  const load = () => import("./commands/cache.ts");
+  withFolder("show", "what is stored, for which models, and who uses it").action(
+    async (flags: { diskCacheFolder?: string }) => {
+      const { cacheFolderOf, showCache } = await load();
+      showCache(cacheFolderOf(flags.diskCacheFolder ?? null, context), context);
+    },
+  );
+  withFolder("clear", "remove all of it").action(async (flags: { diskCacheFolder?: string }) => {
+    const { cacheFolderOf, clearStoredSessions } = await load();
+    clearStoredSessions(cacheFolderOf(flags.diskCacheFolder ?? null, context), context);
+  });
+  withFolder("verify", "read every page and compare its checksums")
+    .option("--remove", "remove what is bad", false)
+    .action(async (flags: { diskCacheFolder?: string; remove: boolean }) => {
+      const { cacheFolderOf, verifyStoredSessions } = await load();
+      const folder = cacheFolderOf(flags.diskCacheFolder ?? null, context);
+      exitWith((await verifyStoredSessions(folder, flags.remove, context)) ? 0 : 1);
+    });
 }
 
 /** Every option of the configuration as a flag. Their values stay texts here: one schema checks them, wherever they come from. */

@@ -279,9 +279,9 @@ export class Engine {
     return false;
   }
 
-  #place({ request, arrivedMs }: WaitingRequest): void {
+  #place({ request, arrivedMs, expectation }: WaitingRequest): void {
     const admittedMs = this.#clock.monotonicMs();
-    const placement = this.#lanes.place(request);
+    const placement = this.#lanes.place(request, expectation.diskTokens);
     const random = new SeededRandom(request.sampling.seed);
     const running = new RunningRequest(
       request,

@@ -12,6 +12,7 @@ export type * from "./sampling/logprobs.ts";
 export * from "./sampling/token-sampler.ts";
 export * from "./scripted-backend.ts";
 export type { PrefixReuse } from "./lane-memory.ts";
+export { clearCache, describeCache, verifyCache } from "./store/cache-folder.ts";
 export type * from "./store/page.ts";
 export { PrefixStore } from "./store/prefix-store.ts";
 export type { StoreStatus } from "./store/store-status.ts";

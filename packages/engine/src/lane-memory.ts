@@ -43,10 +43,19 @@ export interface Placement {
   readonly divergedAt: number | null;
 }
 
+/** What the memory keeps for a request while it waits. */
+export interface Expectation {
+  /** Whether stored pages are still being read from disk. */
+  readonly isLoading: boolean;
+  /** Tokens of the pages that were read from disk. */
+  readonly diskTokens: number;
+  release(): void;
+}
+
 interface Source {
   readonly tokens: number;
-  readonly hostTokens: number;
-  readonly diskTokens: number;
+  /** Of these, tokens that come from the store; the others come from a lane. */
+  readonly storedTokens: number;
   readonly pieces: readonly LanePiece[];
   release(): void;
 }
@@ -90,15 +99,16 @@ export class LaneMemory {
    * Keeps stored pages that a waiting request will hit, and brings those on disk into host memory.
    * @param onLoaded called when nothing is left to load; not called when nothing had to be
    */
-  expect({ namespace, promptTokens }: EngineRequest, onLoaded: () => void): { readonly isLoading: boolean; release(): void } {
+  expect({ namespace, promptTokens }: EngineRequest, onLoaded: () => void): Expectation {
     const { store } = this;
-    if (!store) return { isLoading: false, release: () => {} };
+    if (!store) return { isLoading: false, diskTokens: 0, release: () => {} };
     const match = store.match(namespace, promptTokens);
     const lease = store.lease(match);
-    const expectation = { isLoading: match.diskTokens > 0, release: () => lease.release() };
+    const expectation = { isLoading: match.diskTokens > 0, diskTokens: 0, release: () => lease.release() };
     if (expectation.isLoading) {
-      void store.load(match).then(() => {
+      void store.load(match).then(({ diskTokens }) => {
         expectation.isLoading = false;
+        expectation.diskTokens = diskTokens;
         onLoaded();
       });
     }
@@ -111,8 +121,11 @@ export class LaneMemory {
     return sharedTokens - this.#reusableTokens(request) >= LEAST_COPIED_TOKENS;
   }
 
-  /** Gives the best free lane to a request, with as much of its prompt as can be had without computing. There must be one. */
-  place(request: EngineRequest): Placement {
+  /**
+   * Gives the best free lane to a request, with as much of its prompt as can be had without computing. There must be one.
+   * @param loadedTokens stored tokens that were read from disk while the request waited
+   */
+  place(request: EngineRequest, loadedTokens: number): Placement {
     const startMs = this.#clock.monotonicMs();
     const { namespace, promptTokens: prompt } = request;
     const views = this.#lanes.views(namespace, prompt);
@@ -129,21 +142,17 @@ export class LaneMemory {
     if (copies) this.#reuse?.rows.write(target.lane, source.pieces);
     source?.release();
     const cachedTokens = copies ? source.tokens : kept;
+    const diskTokens = copies ? Math.min(loadedTokens, source.storedTokens) : 0;
     this.#lanes.take(target.lane, namespace, kept);
     if (copies) this.#lanes.append(target.lane, prompt.subarray(0, cachedTokens));
-    this.#noteUse(
-      target.lane,
-      namespace,
-      prompt.subarray(0, cachedTokens),
-      copies && source.hostTokens + source.diskTokens > 0,
-    );
+    this.#noteUse(target.lane, namespace, prompt.subarray(0, cachedTokens), copies && source.storedTokens > 0);
     const seen = Math.max(this.#seen.covered(namespace, prompt), ...views.map(({ sharedTokens }) => sharedTokens));
     const possibleTokens = Math.max(cachedTokens, Math.min(seen, usable));
     return {
       lane: target.lane,
       cachedTokens,
-      hostTokens: copies ? source.hostTokens : 0,
-      diskTokens: copies ? source.diskTokens : 0,
+      hostTokens: copies ? source.storedTokens - diskTokens : 0,
+      diskTokens,
       restoredBytes: copies ? cachedTokens * (this.#reuse?.rows.layout.bytesPerToken ?? 0) : 0,
       restoreMs: this.#clock.monotonicMs() - startMs,
       possibleTokens,
@@ -237,8 +246,7 @@ export class LaneMemory {
     if (donor && donorTokens >= match.tokens && donorTokens > 0) {
       return {
         tokens: donorTokens,
-        hostTokens: 0,
-        diskTokens: 0,
+        storedTokens: 0,
         pieces: [{ lane: donor.lane, count: donorTokens }],
         release: () => {},
       };
@@ -247,8 +255,7 @@ export class LaneMemory {
     const lease = store.lease(match);
     return {
       tokens: match.tokens,
-      hostTokens: match.tokens,
-      diskTokens: 0,
+      storedTokens: match.tokens,
       pieces: store.pieces(match),
       release: () => lease.release(),
     };

@@ -4,13 +4,13 @@
  */
 
 import type { Clock, RequestId, StopTimer } from "@kvasir/kit";
+import type { Expectation } from "./lane-memory.ts";
 import type { EngineRequest } from "./request.ts";
 
 export interface WaitingRequest {
   readonly request: EngineRequest;
   readonly arrivedMs: number;
-  /** What the memory keeps for it while it waits. */
-  readonly expectation: { readonly isLoading: boolean; release(): void };
+  readonly expectation: Expectation;
   /** Prompt tokens shared with each running request that it was compared with. */
   readonly sharedWith: Map<RequestId, number>;
 }
@@ -35,7 +35,7 @@ export class WaitingQueue {
   }
 
   /** Appends and returns the position, 1 being the next to run. */
-  push(request: EngineRequest, expectation: WaitingRequest["expectation"]): number {
+  push(request: EngineRequest, expectation: Expectation): number {
     const waiting = { request, arrivedMs: this.#clock.monotonicMs(), expectation, sharedWith: new Map<RequestId, number>() };
     const stopTimer = this.#clock.startTimer(request.pendingTimeoutMs, () => {
       this.#entries.delete(request.id);
