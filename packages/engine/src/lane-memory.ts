@@ -71,6 +71,8 @@ export class LaneMemory {
   readonly #lanes: LaneTable;
   readonly #reuse: PrefixReuse | null;
   readonly #seen = new SeenPrefixes();
+  /** When the turn that a lane holds ended: a lane that is written back later is not younger for it. */
+  readonly #endedMs = new Map<number, number>();
   #isSpilling = false;
   #isClosed = false;
   /** Ends the mark of the pages that a lane holds too. */
@@ -180,6 +182,7 @@ export class LaneMemory {
   /** Gives a lane back; its tokens stay for the session's next turn. */
   release(lane: number): void {
     this.#lanes.release(lane);
+    this.#endedMs.set(lane, this.#clock.monotonicMs());
     this.#seen.add(this.#lanes.namespace(lane), this.#lanes.tokens(lane));
     if (this.#reuse?.storeTurns) this.#save(lane);
   }
@@ -270,7 +273,9 @@ export class LaneMemory {
     const tokens = this.#lanes.tokens(lane);
     if (!this.#reuse || tokens.length === 0) return;
     const { rows, store } = this.#reuse;
-    store.put(this.#lanes.namespace(lane), tokens, (from, count, target) => rows.read(lane, from, count, target));
+    const endedMs = this.#endedMs.get(lane);
+    const hints = endedMs === undefined ? {} : { endedMs };
+    store.put(this.#lanes.namespace(lane), tokens, (from, count, target) => rows.read(lane, from, count, target), hints);
   }
 
   #cutFree(lane: number, length: number): void {
