@@ -108,11 +108,12 @@ export class LaneMemory {
     const lease = store.lease(match);
     const expectation = { isLoading: match.diskTokens > 0, diskTokens: 0, release: () => lease.release() };
     if (expectation.isLoading) {
-      void store.load(match).then(({ diskTokens }) => {
+      const load = async (): Promise<void> => {
+        expectation.diskTokens = (await store.load(match)).diskTokens;
         expectation.isLoading = false;
-        expectation.diskTokens = diskTokens;
         onLoaded();
-      });
+      };
+      void load();
     }
     return expectation;
   }
@@ -184,17 +185,24 @@ export class LaneMemory {
     this.#lanes.release(lane);
     this.#endedMs.set(lane, this.#clock.monotonicMs());
     this.#seen.add(this.#lanes.namespace(lane), this.#lanes.tokens(lane));
-    if (this.#reuse?.storeTurns) this.#save(lane);
+    if (!this.#reuse?.storeTurns) return;
+    this.#save(lane);
+    // What lane and store hold both is the first to go.
+    this.#unmarkLane(lane);
+    const match = this.#reuse.store.match(this.#lanes.namespace(lane), this.#lanes.tokens(lane));
+    this.#unmark.set(lane, this.#reuse.store.markResident(match));
   }
 
   /** Writes stored pages to disk beside the steps, one at a time, until nothing is left to write. */
   spill(): void {
     if (!this.#reuse?.storeTurns || this.#isSpilling) return;
-    this.#isSpilling = true;
-    void this.#reuse.store.spill().then((more) => {
+    const { store } = this.#reuse;
+    const spillAll = async (): Promise<void> => {
+      this.#isSpilling = true;
+      while (!this.#isClosed && (await store.spill())) continue;
       this.#isSpilling = false;
-      if (more && !this.#isClosed) this.spill();
-    });
+    };
+    void spillAll();
   }
 
   /** Brings what idle lanes hold to disk, where there is one, and gives the store back. */

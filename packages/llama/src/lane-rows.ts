@@ -168,7 +168,7 @@ export class LlamaLaneRows implements LaneRows {
       words(0, layers);
       for (const tensor of tensors) parts.push(tensor.words);
       // The import goes through the cell counts of all streams; the lane's own was the first.
-      words(...new Array<number>(streams - 1).fill(0));
+      words(...Array.from({ length: streams - 1 }, () => 0));
     }
     return Buffer.concat(parts);
   }

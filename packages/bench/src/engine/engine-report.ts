@@ -37,7 +37,13 @@ const generalMethod = [
 ];
 
 export function describeMachine(machine: MachineFacts): string {
-  return `${machine.cpu}, ${machine.cores} cores (${machine.vectors}), ${formatBytes(machine.memoryBytes)}, ${machine.system}, Node ${machine.node}.`;
+  return `${machine.cpu}, ${machine.cores} cores (${vectorName(machine.vectors)}), ${formatBytes(machine.memoryBytes)}, ${machine.system}, Node ${machine.node}.`;
+}
+
+function vectorName(flags: string): string {
+  if (flags.includes("avx512")) return "AVX-512";
+  if (flags.includes("avx2")) return "AVX2";
+  return flags.includes("asimd") ? "NEON" : flags;
 }
 
 /** `/home/me/models/tiny.gguf` → `tiny.gguf`: a report goes into a document, and folders say nothing there. */

@@ -43,8 +43,9 @@ export class PageLoader {
   async load(pages: readonly PageNode[], signal: AbortSignal | undefined): Promise<number> {
     let next = 0;
     let end = pages.length;
+    const mayGoOn = (): boolean => next < end && !signal?.aborted && !this.#isClosed;
     const work = async (): Promise<void> => {
-      while (next < end && !signal?.aborted && !this.#isClosed) {
+      while (mayGoOn()) {
         const index = next++;
         const page = pages[index];
         if (page && !(await this.#bring(page))) end = Math.min(end, index);

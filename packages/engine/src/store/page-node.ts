@@ -23,7 +23,7 @@ export class PageNode {
   /** Lanes that hold these tokens too. */
   residents = 0;
   /** Monotonic milliseconds of the last store or hit. */
-  lastUseMs = 0;
+  lastUseMs = Number.NEGATIVE_INFINITY;
   /** How the last turn that ran through this page ended. */
   turnEnd: TurnEnd = "unknown";
   /** Whether a request has come back to this page. */

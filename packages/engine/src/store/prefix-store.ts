@@ -130,7 +130,8 @@ export class PrefixStore {
     const nowMs = this.#clock.monotonicMs();
     const deepest = match.pages.at(-1);
     if (!deepest) return;
-    this.#returns.observe(deepest.turnKind, Math.max(0, nowMs - deepest.lastUseMs) / 1000);
+    // Choices of one request come at the same moment: only the first is a return.
+    if (nowMs > deepest.lastUseMs) this.#returns.observe(deepest.turnKind, (nowMs - deepest.lastUseMs) / 1000);
     if (deepest.isLeftBehind) this.#returns.observeCameBack();
     for (const page of match.pages) {
       page.hasReturned = true;

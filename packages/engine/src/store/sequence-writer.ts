@@ -14,6 +14,8 @@ export interface TurnHints {
   /** The session it belongs to, unique in its namespace: its new turn takes the place of its former one. */
   readonly session?: string;
   readonly end?: TurnEnd;
+  /** Monotonic milliseconds when the turn ended, for a lane that is stored later. Left out: now. */
+  readonly endedMs?: number;
 }
 
 /** Copies the rows of tokens [from, from + count) into `target`, tensor by tensor. */
@@ -73,9 +75,11 @@ export class SequenceWriter {
   }
 
   #markUse(path: Extension["path"], hints: TurnHints): void {
-    const nowMs = this.#context.clock.monotonicMs();
+    const usedMs = hints.endedMs ?? this.#context.clock.monotonicMs();
     for (const page of path) {
-      page.lastUseMs = nowMs;
+      // Another session may have used the shared head since.
+      if (page.lastUseMs > usedMs) continue;
+      page.lastUseMs = usedMs;
       page.turnEnd = hints.end ?? "unknown";
       page.isLeftBehind = false;
       page.isOvertaken = false;

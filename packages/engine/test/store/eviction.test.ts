@@ -80,6 +80,23 @@ test("another session that runs through the same pages keeps them from being lef
   for (const page of other.match("", shared).pages) expect(page.isLeftBehind).toBe(false);
 });
 
+test("a lane that is stored long after its turn is as old as the turn", () => {
+  const clock = new ManualClock();
+  const store = openStore({ hostPages: 4, clock });
+  const endedMs = clock.monotonicMs();
+  clock.advance(600_000);
+  put(store, sequence(5000, 128));
+  clock.advance(1000);
+  put(store, sequence(0, 128), "", { endedMs });
+  put(store, sequence(9000, 64));
+  expect(store.match("", sequence(5000, 128)).tokens).toBe(128);
+  expect(store.match("", sequence(0, 128)).tokens).toBe(64);
+  // What another turn used since keeps its time.
+  put(store, sequence(5000, 160), "", { endedMs });
+  put(store, sequence(8000, 64));
+  expect(store.match("", sequence(5000, 160)).tokens).toBe(128);
+});
+
 test("the end of a prompt whose last tokens changed goes before anything else", () => {
   const clock = new ManualClock();
   const store = openStore({ hostPages: 4, clock });
