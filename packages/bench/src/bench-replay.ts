@@ -145,7 +145,9 @@ async function main(args: string[]): Promise<void> {
     if (!flags["only-ours"])
       contenders.push({ server: `llama-server -sps ${flags.similarity}`, command: () => theirs(real("similarity")) });
     if (flags["with-defaults"]) contenders.push({ server: "llama-server", command: () => theirs() });
-    results.push(...(await replayInTurn(contenders, hostCacheMib, rounds, workload, replayOptions, calibration, report)));
+    const measured = await replayInTurn(contenders, hostCacheMib, rounds, workload, replayOptions, calibration, report);
+    results.push(...measured.results);
+    warnings.push(...measured.warnings);
   }
   const at = new Date();
   const tables = [replayTable(results), comparisonTable(replayComparisons(results, "kvasir"))].filter(
@@ -167,7 +169,7 @@ async function main(args: string[]): Promise<void> {
   const markdown = [
     `Measured ${at.toISOString().slice(0, 10)} with \`npm run bench:replay${args.length > 0 ? ` -- ${withoutFolders(args.join(" "))}` : ""}\`, revision ${commit}${isDirty ? " with uncommitted changes" : ""}, configuration ${fingerprint}.`,
     describeMachine(machine),
-    ...warnings.map((warning) => `**${warning}.**`),
+    ...warnings.map((warning) => `**Read with care:** ${warning}`),
     `${formatCount(workload.promptTokens)} prompt tokens, ${formatCount(workload.unavoidable)} unavoidable. ${describeLimit(results)}`,
     ...tables.map(renderMarkdown),
   ].join("\n\n");

@@ -75,3 +75,18 @@ async function measureOnce<Value>(
 export function valuesOf<Value>(measurements: ReadonlyArray<Measurement<Value>>, contender: string): Value[] {
   return measurements.filter((measurement) => measurement.contender === contender).map((measurement) => measurement.value);
 }
+
+/** More foreign load than this during a measurement gets a warning. */
+const FOREIGN_CORES_LIMIT = 0.1;
+
+/** What a reader must know about the surroundings of these measurements. */
+export function warningsOf(cell: string, measurements: ReadonlyArray<Measurement<unknown>>): string[] {
+  return measurements.flatMap(({ contender, round, foreignCores, idleContenderSeconds, wallSeconds }) => [
+    ...((foreignCores ?? 0) > FOREIGN_CORES_LIMIT
+      ? [`${cell}, ${contender}, round ${round + 1}: other processes used ${foreignCores?.toFixed(2)} cores`]
+      : []),
+    ...(idleContenderSeconds > 0.02 * wallSeconds + 0.02
+      ? [`${cell}, ${contender}, round ${round + 1}: a waiting server used ${idleContenderSeconds.toFixed(2)} CPU seconds`]
+      : []),
+  ]);
+}

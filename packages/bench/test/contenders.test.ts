@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { supportedFlags } from "../src/kvasir-server.ts";
-import { measureInterleaved, valuesOf } from "../src/measurement.ts";
+import { measureInterleaved, valuesOf, warningsOf } from "../src/measurement.ts";
 import { providePeers } from "../src/peers/peer-build.ts";
 import { cpuSecondsOf, memoryOf, processTree } from "../src/process-usage.ts";
 import { freePort, startServer } from "../src/server-process.ts";
@@ -97,6 +97,17 @@ describe("interleaved measurements", () => {
     expect(log).toEqual(["a0", "b0", "b1", "a1"].flatMap((turn) => [`${turn} begins`, `${turn} ends`]));
     expect(valuesOf(found, "b")).toEqual([0, 10]);
   });
+});
+
+test("foreign-load-and-waiting-servers-that-spin-become-warnings", () => {
+  const quiet = { contender: "kvasir", round: 0, value: 1, wallSeconds: 10, foreignCores: 0.01, idleContenderSeconds: 0.01 };
+  expect(warningsOf("decode", [quiet, { ...quiet, foreignCores: null }])).toEqual([]);
+  expect(warningsOf("decode", [{ ...quiet, foreignCores: 0.5 }])).toEqual([
+    "decode, kvasir, round 1: other processes used 0.50 cores",
+  ]);
+  expect(warningsOf("decode", [{ ...quiet, idleContenderSeconds: 3 }])).toEqual([
+    "decode, kvasir, round 1: a waiting server used 3.00 CPU seconds",
+  ]);
 });
 
 describe("peers", () => {

@@ -124,6 +124,7 @@ describe("summary", () => {
         round,
         summary: { ...summary, makespanSeconds: server === "peer" ? 14 : 7 + round },
         limit: null,
+        requests: [],
       })),
     );
     const table = replayTable(results);

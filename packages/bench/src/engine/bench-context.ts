@@ -59,20 +59,6 @@ export function mustSucceed(server: RunningServer, record: CompletionRecord): Co
   return record;
 }
 
-/** More foreign load than this during a measurement gets a warning. */
-const FOREIGN_CORES_LIMIT = 0.1;
-
-export function warningsOf(cell: string, measurements: ReadonlyArray<Measurement<unknown>>): string[] {
-  return measurements.flatMap(({ contender, round, foreignCores, idleContenderSeconds, wallSeconds }) => [
-    ...((foreignCores ?? 0) > FOREIGN_CORES_LIMIT
-      ? [`${cell}, ${contender}, round ${round + 1}: other processes used ${foreignCores?.toFixed(2)} cores`]
-      : []),
-    ...(idleContenderSeconds > 0.02 * wallSeconds + 0.02
-      ? [`${cell}, ${contender}, round ${round + 1}: a waiting server used ${idleContenderSeconds.toFixed(2)} CPU seconds`]
-      : []),
-  ]);
-}
-
 export function reportLine(cell: string, measurement: Measurement<unknown>, figure: string): string {
   return `${cell} · round ${measurement.round + 1} · ${measurement.contender}: ${figure}`;
 }

@@ -2,19 +2,11 @@
 
 import { type CompletionRecord, complete, firstTokenMs, lastTokenMs } from "../completion-client.ts";
 import type { Comparison } from "../comparison.ts";
-import { type Contender, type Measurement, measureInterleaved, valuesOf } from "../measurement.ts";
+import { type Contender, type Measurement, measureInterleaved, valuesOf, warningsOf } from "../measurement.ts";
 import { benchBatchedDecode, benchDecode } from "../peers/llama-tools.ts";
 import type { RunningServer } from "../server-process.ts";
 import { formatFigure } from "../text-table.ts";
-import {
-  type EngineBenchContext,
-  freshPrompt,
-  mustSucceed,
-  type PartResult,
-  reportLine,
-  targetOf,
-  warningsOf,
-} from "./bench-context.ts";
+import { type EngineBenchContext, freshPrompt, mustSucceed, type PartResult, reportLine, targetOf } from "./bench-context.ts";
 
 export const DECODE_BATCHES = [1, 2, 4] as const;
 const DEPTH_TOKENS = 128;

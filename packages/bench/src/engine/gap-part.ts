@@ -2,18 +2,10 @@
 
 import { CodedError } from "@kvasir/kit";
 import { complete, firstTokenMs, gapsMs } from "../completion-client.ts";
-import { measureInterleaved, valuesOf } from "../measurement.ts";
+import { measureInterleaved, valuesOf, warningsOf } from "../measurement.ts";
 import type { RunningServer } from "../server-process.ts";
 import { formatFigure } from "../text-table.ts";
-import {
-  type EngineBenchContext,
-  freshPrompt,
-  mustSucceed,
-  type PartResult,
-  reportLine,
-  targetOf,
-  warningsOf,
-} from "./bench-context.ts";
+import { type EngineBenchContext, freshPrompt, mustSucceed, type PartResult, reportLine, targetOf } from "./bench-context.ts";
 
 const ARRIVING_TOKENS = 8000;
 const RUNNING_PROMPT_TOKENS = 32;

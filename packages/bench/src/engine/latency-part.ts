@@ -2,12 +2,12 @@
 
 import { CodedError, percentile } from "@kvasir/kit";
 import { complete, firstTokenMs, lastTokenMs } from "../completion-client.ts";
-import { measureInterleaved, valuesOf } from "../measurement.ts";
+import { measureInterleaved, valuesOf, warningsOf } from "../measurement.ts";
 import { spreadOf } from "../pair-ratios.ts";
 import type { RunningServer } from "../server-process.ts";
 import { engineFirstTokenMs } from "../server-timings.ts";
 import { formatFigure } from "../text-table.ts";
-import { type EngineBenchContext, freshPrompt, mustSucceed, type PartResult, targetOf, warningsOf } from "./bench-context.ts";
+import { type EngineBenchContext, freshPrompt, mustSucceed, type PartResult, targetOf } from "./bench-context.ts";
 
 const PROMPT_TOKENS = 32;
 const OUTPUT_TOKENS = 16;

@@ -2,19 +2,11 @@
 
 import { complete } from "../completion-client.ts";
 import type { Comparison } from "../comparison.ts";
-import { type Contender, type Measurement, measureInterleaved, valuesOf } from "../measurement.ts";
+import { type Contender, type Measurement, measureInterleaved, valuesOf, warningsOf } from "../measurement.ts";
 import { benchPrefill } from "../peers/llama-tools.ts";
 import type { RunningServer } from "../server-process.ts";
 import { formatFigure } from "../text-table.ts";
-import {
-  type EngineBenchContext,
-  freshPrompt,
-  mustSucceed,
-  type PartResult,
-  reportLine,
-  targetOf,
-  warningsOf,
-} from "./bench-context.ts";
+import { type EngineBenchContext, freshPrompt, mustSucceed, type PartResult, reportLine, targetOf } from "./bench-context.ts";
 
 export const PREFILL_TOKENS = [512, 2048, 8000] as const;
 const GOAL = { kind: "at-least", ratio: 0.97 } as const;

@@ -2,18 +2,10 @@
 
 import { complete } from "../completion-client.ts";
 import type { Comparison } from "../comparison.ts";
-import { type Measurement, measureInterleaved, valuesOf } from "../measurement.ts";
+import { type Measurement, measureInterleaved, valuesOf, warningsOf } from "../measurement.ts";
 import type { RunningServer } from "../server-process.ts";
 import { formatFigure } from "../text-table.ts";
-import {
-  type EngineBenchContext,
-  freshPrompt,
-  mustSucceed,
-  type PartResult,
-  reportLine,
-  targetOf,
-  warningsOf,
-} from "./bench-context.ts";
+import { type EngineBenchContext, freshPrompt, mustSucceed, type PartResult, reportLine, targetOf } from "./bench-context.ts";
 
 const CONCURRENCIES = [1, 2, 4, 8] as const;
 const REQUESTS_PER_USER = 2;

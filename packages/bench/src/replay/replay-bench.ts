@@ -1,13 +1,13 @@
 /** Replays the same workload against fresh servers in turn: a cache from the run before would be a lie. */
 
-import { measureInterleaved } from "../measurement.ts";
+import { measureInterleaved, warningsOf } from "../measurement.ts";
 import { type ServerCommand, startServer } from "../server-process.ts";
 import { formatFigure } from "../text-table.ts";
 import type { Calibration } from "./calibration.ts";
 import { physicalLimit } from "./physical-limit.ts";
 import { unavoidableByDepth } from "./prefix-tree.ts";
-import type { ReplayResult } from "./replay-report.ts";
-import { type ReplayOptions, type ReplayOutcome, realWorld, replay } from "./replay-run.ts";
+import type { ReplayedRequest, ReplayResult } from "./replay-report.ts";
+import { type ReplayOptions, type ReplayOutcome, type ReplayRow, realWorld, replay } from "./replay-run.ts";
 import { type ReplaySummary, summarizeReplay } from "./replay-summary.ts";
 import { type PlannedSession, promptTokensOf } from "./workload.ts";
 
@@ -38,11 +38,18 @@ export function resultOf(
   workload: MeasuredWorkload,
   outcome: ReplayOutcome,
   calibration: Calibration | null,
-): Pick<ReplayResult, "summary" | "limit"> {
+): Pick<ReplayResult, "summary" | "limit" | "requests"> {
   return {
     summary: summarizeReplay(outcome, workload.promptTokens, workload.unavoidable),
     limit: calibration === null ? null : physicalLimit(workload.byDepth, outcome.rows, calibration.prefill, calibration.decode),
+    requests: outcome.rows.map(requestOf),
   };
+}
+
+function requestOf({ session, turn, atSeconds, record }: ReplayRow): ReplayedRequest {
+  const { endMs, promptTokens, cachedTokens, outputTokens, timings, error } = record;
+  const ttftMs = record.outputAtMs[0] ?? null;
+  return { session, turn, atSeconds, ttftMs, endMs, promptTokens, cachedTokens, outputTokens, timings, error };
 }
 
 /** All contenders at one host budget, `rounds` times in turn. */
@@ -54,7 +61,7 @@ export async function replayInTurn(
   options: ReplayOptions,
   calibration: Calibration | null,
   report: (line: string) => void,
-): Promise<ReplayResult[]> {
+): Promise<{ readonly results: readonly ReplayResult[]; readonly warnings: readonly string[] }> {
   const measurements = await measureInterleaved(
     contenders.map(({ server, command }) => ({
       name: server,
@@ -66,7 +73,10 @@ export async function replayInTurn(
     ({ contender, round, value }) =>
       report(`${hostCacheMib} MiB · round ${round + 1} · ${contender}: ${describeSummary(value.summary)}`),
   );
-  return measurements.map(({ contender, round, value }) => ({ hostCacheMib, server: contender, round, ...value }));
+  return {
+    results: measurements.map(({ contender, round, value }) => ({ hostCacheMib, server: contender, round, ...value })),
+    warnings: warningsOf(`${hostCacheMib} MiB`, measurements),
+  };
 }
 
 async function replayFresh(

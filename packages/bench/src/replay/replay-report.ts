@@ -3,6 +3,7 @@
 import { formatCount, median } from "@kvasir/kit";
 import type { Comparison } from "../comparison.ts";
 import { type Spread, spreadOf } from "../pair-ratios.ts";
+import type { ServerTimings } from "../server-timings.ts";
 import { formatFigure, formatSpread, type TextTable } from "../text-table.ts";
 import type { PhysicalLimit } from "./physical-limit.ts";
 import type { ReplaySummary } from "./replay-summary.ts";
@@ -14,6 +15,21 @@ export interface ReplayResult {
   readonly summary: ReplaySummary;
   /** null without a calibration. */
   readonly limit: PhysicalLimit | null;
+  /** Every request, for whoever wants to look closer. */
+  readonly requests: readonly ReplayedRequest[];
+}
+
+export interface ReplayedRequest {
+  readonly session: number;
+  readonly turn: number;
+  readonly atSeconds: number;
+  readonly ttftMs: number | null;
+  readonly endMs: number;
+  readonly promptTokens: number | null;
+  readonly cachedTokens: number | null;
+  readonly outputTokens: number | null;
+  readonly timings: ServerTimings | null;
+  readonly error: string | null;
 }
 
 /** One row for each server and budget: medians over the rounds with their range. */
