@@ -67,7 +67,7 @@ test("the printed curl line is what a shell runs, and its answer is a completion
   });
   expect(await response.json()).toMatchObject({ object: "chat.completion", usage: { completion_tokens: 4 } });
   expect(server.stdout).toMatch(
-    /context {2}4,096 tokens.*\n {2}lanes {4}2, 2 requests at a time\n {2}KV {7}16\.0 MiB \(f16, 2\.0 KiB a token\)\n {2}threads {2}1, CPU/,
+    /context {2}4,096 tokens.*\n {2}lanes {4}2, 2 requests at a time\n {2}KV {7}16\.0 MiB \(f16, 2\.0 KiB a token\)\n {2}cache {4}[\d.]+ [KMG]iB of host memory\n {2}threads {2}1, CPU/,
   );
 });
 

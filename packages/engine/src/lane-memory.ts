@@ -140,7 +140,8 @@ export class LaneMemory {
     const source = this.#source(views, target, namespace, prompt.subarray(0, usable));
     const copies = source !== null && source.tokens >= inPlace + LEAST_COPIED_TOKENS;
     const kept = copies ? 0 : inPlace;
-    if (target.heldTokens - kept > OWN_TAIL_TOKENS || copies) this.#save(target.lane);
+    const isLost = target.heldTokens - kept > (this.#goesOn(target) ? OWN_TAIL_TOKENS : 0);
+    if (isLost || copies) this.#save(target.lane);
     this.#cutFree(target.lane, kept);
     if (copies) this.#reuse?.rows.write(target.lane, source.pieces);
     source?.release();
@@ -236,13 +237,20 @@ export class LaneMemory {
    */
   #chooseTarget(views: readonly LaneView[]): LaneView {
     const free = views.filter(({ state }) => state !== "running");
-    const goesOn = ({ heldTokens, sharedTokens }: LaneView): boolean =>
-      sharedTokens > 0 && (this.#reuse ? heldTokens - sharedTokens <= OWN_TAIL_TOKENS : sharedTokens * 2 >= heldTokens);
-    const own = free.filter(goesOn).toSorted((one, other) => other.sharedTokens - one.sharedTokens)[0];
+    const own = free.filter((view) => this.#goesOn(view)).toSorted((one, other) => other.sharedTokens - one.sharedTokens)[0];
     const oldest = free.toSorted((one, other) => useOf(one) - useOf(other))[0];
     const target = own ?? oldest;
     invariant(target, "a free lane was promised");
     return target;
+  }
+
+  /**
+   * Whether the prompt goes on with the lane's session: it shares at least half of what the lane holds and, where the rest could
+   * be kept in the store instead, all but a short tail.
+   */
+  #goesOn({ heldTokens, sharedTokens }: LaneView): boolean {
+    if (sharedTokens === 0 || sharedTokens * 2 < heldTokens) return false;
+    return this.#reuse === null || heldTokens - sharedTokens <= OWN_TAIL_TOKENS;
   }
 
   /** The longest prefix that can be copied: stored pages, or the rows of another lane. */

@@ -53,6 +53,22 @@ describe("the prefix store behind the lanes", () => {
     await harness.settle();
   });
 
+  test("short sessions that begin alike keep their lanes while others are empty, and come back when none is", async () => {
+    const harness = new EngineHarness({ laneCount: 2, laneTokens: 1024 }, { maxConcurrency: 2 }, 64);
+    await rotate(
+      harness,
+      [
+        [1, 2, 3, ...promptOf(7, 40)],
+        [1, 2, 3, ...promptOf(90, 40)],
+        [1, 2, 3, ...promptOf(150, 40)],
+      ],
+      4,
+    );
+    for (let session = 0; session < 3; session++) {
+      for (let turn = 1; turn < 4; turn++) expect(computed(harness, `s${session}t${turn}`)).toBeLessThanOrEqual(8);
+    }
+  });
+
   test("a child copies its parent's head out of a lane that is running", async () => {
     const harness = new EngineHarness({ asyncFromRows: 1, laneTokens: 1024 }, {}, 0);
     const head = promptOf(1, 400);
