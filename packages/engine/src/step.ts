@@ -37,7 +37,7 @@ export interface StepLimits {
 }
 
 /** Fewest prefill tokens a step takes while streams run, so that prefill always advances. */
-const LEAST_PREFILL_TOKENS = 16;
+const LEAST_PREFILL_TOKENS = 8;
 
 export class Step {
   readonly batch: Batch;
